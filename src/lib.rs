@@ -1,0 +1,1 @@
+//! oncebox: one business effect per operation, or an honest "cannot know".
