@@ -9,6 +9,8 @@
 //! approval. A retry carries other ones and is still the same request.
 
 mod material;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::fmt;

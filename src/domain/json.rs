@@ -9,6 +9,8 @@
 //! would be a second door without these checks.
 
 mod read;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 

@@ -10,3 +10,5 @@ pub mod fingerprint;
 pub mod json;
 pub mod key;
 pub mod pointer;
+#[cfg(test)]
+mod samples;
