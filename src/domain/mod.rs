@@ -4,6 +4,7 @@
 //! ([`fingerprint`], from a document that [`json`] has read strictly and [`canonical`] has written
 //! in its one form).
 
+pub mod attempt;
 pub mod canonical;
 pub mod fingerprint;
 pub mod json;
