@@ -166,10 +166,11 @@ pub fn decide(
     if lost_claims >= LOST_CLAIMS_ALONE && !claimant.alone {
         return Claim::Alone;
     }
-    if row.may_have_been_sent() && rule.resend != Resend::InTransaction {
-        if let Some(reason) = blind_resend(row, now, rule) {
-            return lose_track(row, reason);
-        }
+    if row.may_have_been_sent()
+        && rule.resend != Resend::InTransaction
+        && let Some(reason) = blind_resend(row, now, rule)
+    {
+        return lose_track(row, reason);
     }
     Claim::Run(Box::new(run(row, material, lost_claims, now, rule, claimant)))
 }
