@@ -11,6 +11,7 @@ pub mod json;
 pub mod key;
 pub mod canonical;
 pub mod fingerprint;
+pub mod contract;
 pub mod reason;
 pub mod lifecycle;
 pub mod operation;
