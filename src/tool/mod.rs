@@ -10,6 +10,7 @@
 
 mod call;
 mod gate;
+pub mod http;
 mod transactional;
 
 use async_trait::async_trait;
