@@ -6,6 +6,7 @@
 
 pub mod attempt;
 pub mod canonical;
+pub mod contract;
 pub mod fingerprint;
 pub mod json;
 pub mod key;
