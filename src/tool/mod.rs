@@ -11,12 +11,14 @@
 mod call;
 mod gate;
 pub mod http;
+mod set;
 mod transactional;
 
 use async_trait::async_trait;
 
 pub use call::Call;
 pub use gate::{Attempted, Gate, SendGuard, SendWindow, Sending};
+pub use set::{ServeError, ServedTool, ToolKind, ToolSet};
 pub use transactional::{SettlingConnection, TransactionalRefusal, TransactionalTool};
 
 /// A tool written in Rust whose effect lies outside this database.

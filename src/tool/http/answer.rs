@@ -9,8 +9,9 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc2822;
 use uuid::Uuid;
 
-use super::spec::{HttpCallSpec, Meaning};
+use super::meaning::Meaning;
 use crate::domain::attempt::{Ambiguity, Receipt, Response};
+use crate::domain::contract::HttpRequest;
 use crate::domain::json::{self, Json, JsonLimits};
 use crate::tool::{Attempted, Sending};
 
@@ -33,19 +34,14 @@ pub(super) struct Answer {
 
 impl Answer {
     /// What this answer to the operation's request proves.
-    pub(super) fn judge(
-        &self,
-        operation: Uuid,
-        spec: &HttpCallSpec,
-        sending: Sending,
-    ) -> Attempted {
+    pub(super) fn judge(&self, operation: Uuid, http: &HttpRequest, sending: Sending) -> Attempted {
         match self.meaning {
-            Meaning::Applied => match self.receipt(operation, spec) {
-                Ok(receipt) => sending.applied(receipt, self.response(spec)),
+            Meaning::Applied => match self.receipt(operation, http) {
+                Ok(receipt) => sending.applied(receipt, self.response(http)),
                 Err(why) => sending.ambiguous(why),
             },
-            Meaning::Already => match self.already_receipt(operation, spec) {
-                Some(receipt) => sending.already(receipt, self.response(spec)),
+            Meaning::Already => match self.already_receipt(operation, http) {
+                Some(receipt) => sending.already(receipt, self.response(http)),
                 None => sending.ambiguous(Ambiguity::NoReceipt),
             },
             Meaning::Refused => sending.refused(),
@@ -59,8 +55,8 @@ impl Answer {
     /// The downstream's reference. Where the contract names none (a read, a PUT with an empty
     /// answer), the effect is known by our own operation id: the same text from every attempt, so
     /// that two proofs of one effect never look like two effects.
-    fn receipt(&self, operation: Uuid, spec: &HttpCallSpec) -> Result<Receipt, Ambiguity> {
-        let Some(place) = &spec.receipt else {
+    fn receipt(&self, operation: Uuid, http: &HttpRequest) -> Result<Receipt, Ambiguity> {
+        let Some(place) = &http.receipt else {
             return Receipt::new(format!("operation:{operation}")).ok_or(Ambiguity::NoReceipt);
         };
         let body = self.json().ok_or(Ambiguity::Unreadable)?;
@@ -73,19 +69,19 @@ impl Answer {
     }
 
     /// *Already done* is often said without naming what was done, as by a 404 to a delete.
-    fn already_receipt(&self, operation: Uuid, spec: &HttpCallSpec) -> Option<Receipt> {
-        let named = self.receipt(operation, spec).ok();
+    fn already_receipt(&self, operation: Uuid, http: &HttpRequest) -> Option<Receipt> {
+        let named = self.receipt(operation, http).ok();
         named.or_else(|| Receipt::new(format!("already:{}", self.status.as_u16())))
     }
 
     /// The contract's places as one object whose names are the pointers' texts, so that two
     /// places never share a name. A place that is not in the answer is left out.
-    fn response(&self, spec: &HttpCallSpec) -> Response {
-        if spec.response.is_empty() {
+    fn response(&self, http: &HttpRequest) -> Response {
+        if http.response.is_empty() {
             return Response::None;
         }
         let Some(body) = self.json() else { return Response::Dropped };
-        let found = spec
+        let found = http
             .response
             .iter()
             .filter_map(|place| body.at(place).map(|value| (place.to_string(), value.clone())));

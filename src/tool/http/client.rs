@@ -11,9 +11,10 @@ use tokio::time::{Instant, timeout_at};
 use super::connect::{Connector, Origin, TlsSetupError};
 use super::connection::{Connection, Exchange};
 use super::pool::Pool;
-use super::request::{Prepared, RenderedRequest};
-use super::spec::HttpCallSpec;
+use super::request::{Prepared, prepare};
 use crate::domain::attempt::NotSent;
+use crate::domain::contract::HttpRequest;
+use crate::domain::contract::template::RenderedRequest;
 use crate::tool::{Attempted, Call, Gate, Sending};
 
 /// Longest wait for a connection, TLS included. Long enough for one lost SYN (repeated after 1 s
@@ -24,6 +25,24 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct HttpClient {
     connector: Connector,
     pool: Pool,
+}
+
+/// Whether a call may use a connection that has been idle.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Connections {
+    /// The tool can recover from a request that was lost with a dying connection.
+    Kept,
+    /// It cannot: each call gets a connection of its own.
+    Fresh,
+}
+
+/// One call on its way.
+struct Journey<'a> {
+    client: &'a HttpClient,
+    call: &'a Call,
+    http: &'a HttpRequest,
+    connections: Connections,
+    origin: Origin,
 }
 
 /// A connection, and whether it has carried requests before.
@@ -47,64 +66,64 @@ impl HttpClient {
 
     /// Makes the call once. The gate is asked when a connection stands ready, so that nothing but
     /// the write comes after its last look at the lease.
-    pub async fn send(
+    pub(super) async fn send(
         &self,
         call: &Call,
         rendered: RenderedRequest,
-        spec: &HttpCallSpec,
+        http: &HttpRequest,
+        connections: Connections,
         gate: Gate,
     ) -> Attempted {
-        let built = rendered.prepare(call.traceparent.as_deref(), spec.fresh_connection);
-        let Prepared { origin, request } = match built {
+        let last = connections == Connections::Fresh;
+        let Prepared { origin, request } = match prepare(
+            rendered,
+            call.traceparent.as_deref(),
+            last,
+        ) {
             Ok(prepared) => prepared,
             Err(why) => {
-                tracing::warn!(operation_id = %call.operation_id, tool = call.tool, %why, "request cannot be built");
+                let operation_id = call.operation_id;
+                tracing::warn!(%operation_id, tool = call.tool, %why, "request cannot be built");
                 return Attempted::not_sent(NotSent::Unbuildable);
             }
         };
-        let taken = match self.take(&origin, spec).await {
-            Ok(taken) => taken,
-            Err(error) => {
-                unreachable_downstream(call, &error);
-                return Attempted::not_sent(NotSent::Unreachable);
-            }
+        let journey = Journey { client: self, call, http, connections, origin };
+        let Some(taken) = journey.take().await else {
+            return Attempted::not_sent(NotSent::Unreachable);
         };
         match gate.open().await {
-            Ok(sending) => self.exchange(call, origin, request, spec, taken, sending).await,
+            Ok(sending) => journey.exchange(request, taken, sending).await,
             Err(closed) => {
-                self.give_back(origin, taken.connection, spec);
+                journey.give_back(taken.connection);
                 closed
             }
         }
     }
+}
 
+impl Journey<'_> {
     async fn exchange(
-        &self,
-        call: &Call,
-        origin: Origin,
+        self,
         request: Request<Full<Bytes>>,
-        spec: &HttpCallSpec,
         Taken { mut connection, kept }: Taken,
         sending: Sending,
     ) -> Attempted {
         let send_before = sending.send_before();
         let spare = kept.then(|| request.clone());
-        let mut ended = connection.exchange(request, send_before, spec).await;
+        let mut ended = connection.exchange(request, send_before, self.http).await;
         // A kept connection that died unseen took nothing with it, so this is still the first send.
         if let (Exchange::NothingLeft { late: false }, Some(request)) = (&ended, spare) {
-            connection = match self.connect(&origin, send_before).await {
-                Ok(fresh) => fresh,
-                Err(error) => {
-                    unreachable_downstream(call, &error);
-                    return sending.not_sent(NotSent::Unreachable);
-                }
+            let Some(fresh) = self.connect(send_before).await else {
+                return sending.not_sent(NotSent::Unreachable);
             };
-            ended = connection.exchange(request, send_before, spec).await;
+            connection = fresh;
+            ended = connection.exchange(request, send_before, self.http).await;
         }
         match ended {
             Exchange::Answered(answer) => {
-                self.give_back(origin, connection, spec);
-                answer.judge(call.operation_id, spec, sending)
+                let attempted = answer.judge(self.call.operation_id, self.http, sending);
+                self.give_back(connection);
+                attempted
             }
             Exchange::NothingLeft { late: true } => sending.not_sent(NotSent::LeaseTooShort),
             Exchange::NothingLeft { late: false } => sending.not_sent(NotSent::Unreachable),
@@ -112,29 +131,35 @@ impl HttpClient {
         }
     }
 
-    async fn take(&self, origin: &Origin, spec: &HttpCallSpec) -> io::Result<Taken> {
-        let kept = if spec.fresh_connection { None } else { self.pool.take(origin) };
-        if let Some(connection) = kept {
-            return Ok(Taken { connection, kept: true });
+    async fn take(&self) -> Option<Taken> {
+        if self.connections == Connections::Kept
+            && let Some(connection) = self.client.pool.take(&self.origin)
+        {
+            return Some(Taken { connection, kept: true });
         }
-        let deadline = Instant::now() + spec.timeout;
-        Ok(Taken { connection: self.connect(origin, deadline).await?, kept: false })
+        let connection = self.connect(Instant::now() + self.http.timeout).await?;
+        Some(Taken { connection, kept: false })
     }
 
-    async fn connect(&self, origin: &Origin, deadline: Instant) -> io::Result<Connection> {
+    /// A new connection, or `None` and a line in the log: the result keeps only the kind of the
+    /// failure. The line names no more than the host, never the URL.
+    async fn connect(&self, deadline: Instant) -> Option<Connection> {
         let deadline = deadline.min(Instant::now() + CONNECT_TIMEOUT);
-        timeout_at(deadline, Connection::open(&self.connector, origin)).await?
-    }
-
-    fn give_back(&self, origin: Origin, connection: Connection, spec: &HttpCallSpec) {
-        if !spec.fresh_connection {
-            self.pool.put(origin, connection);
+        let opening = Connection::open(&self.client.connector, &self.origin);
+        let opened = timeout_at(deadline, opening).await;
+        match opened.unwrap_or_else(|late| Err(io::Error::from(late))) {
+            Ok(connection) => Some(connection),
+            Err(error) => {
+                let Call { operation_id, tool, .. } = self.call;
+                tracing::warn!(%operation_id, tool, %error, "downstream not reachable");
+                None
+            }
         }
     }
-}
 
-/// The cause is logged here because the result keeps only its kind. It names no more than the
-/// host, never the URL.
-fn unreachable_downstream(call: &Call, error: &io::Error) {
-    tracing::warn!(operation_id = %call.operation_id, tool = call.tool, %error, "downstream not reachable");
+    fn give_back(self, connection: Connection) {
+        if self.connections == Connections::Kept {
+            self.client.pool.put(self.origin, connection);
+        }
+    }
 }

@@ -19,9 +19,10 @@ use tokio::time::{Instant, timeout_at};
 
 use super::answer::{Answer, MAX_ANSWER_BYTES};
 use super::connect::{Connector, Origin, Stream};
-use super::spec::HttpCallSpec;
+use super::meaning::Meaning;
 use super::wire::{Gauge, WriteRule};
 use crate::domain::attempt::Ambiguity;
+use crate::domain::contract::HttpRequest;
 
 type Driver = http1::Connection<TokioIo<Box<dyn Stream>>, Full<Bytes>>;
 
@@ -77,12 +78,12 @@ impl Connection {
         &mut self,
         request: Request<Full<Bytes>>,
         send_before: Instant,
-        spec: &HttpCallSpec,
+        http: &HttpRequest,
     ) -> Exchange {
-        let timeout = spec.timeout;
+        let timeout = http.timeout;
         self.gauge.arm(WriteRule { send_before, timeout });
         let response = self.sender.send_request(request);
-        let mut answer = pin!(drive(&mut self.driver, read_answer(response, spec)));
+        let mut answer = pin!(drive(&mut self.driver, read_answer(response, http)));
         let mut deadline = send_before.min(Instant::now() + timeout);
         loop {
             // An answer that is there counts, even when the deadline has passed too.
@@ -115,10 +116,10 @@ impl Gauge {
 /// Reads the head, and the body where the status alone does not settle the meaning.
 async fn read_answer(
     response: impl Future<Output = hyper::Result<Response<Incoming>>>,
-    spec: &HttpCallSpec,
+    http: &HttpRequest,
 ) -> Result<Answer, Failure> {
     let (head, body) = response.await.map_err(Failure::Head)?.into_parts();
-    let meaning = spec.meaning(head.status);
+    let meaning = Meaning::of(head.status, http);
     let body = if meaning.is_definite() {
         let whole = Limited::new(body, MAX_ANSWER_BYTES).collect().await;
         whole.map_err(|_| Failure::Body)?.to_bytes()

@@ -7,19 +7,8 @@ use hyper::{Method, Request, Uri};
 use thiserror::Error;
 
 use super::connect::Origin;
-
-/// A contract's request with its placeholders filled in. Not for logs: URL, headers and body hold
-/// arguments and secrets.
-pub struct RenderedRequest {
-    /// The method's name.
-    pub method: String,
-    /// Absolute, `http` or `https`.
-    pub url: String,
-    /// In the contract's order.
-    pub headers: Vec<(String, String)>,
-    /// JSON text.
-    pub body: Option<String>,
-}
+use crate::domain::contract;
+use crate::domain::contract::template::RenderedRequest;
 
 /// A request that can be written as it is.
 pub(super) struct Prepared {
@@ -30,8 +19,6 @@ pub(super) struct Prepared {
 /// Why a request cannot be put on the wire. Names the part, never its content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub(super) enum Unbuildable {
-    #[error("the method is not a token")]
-    Method,
     #[error("the URL is not an absolute http or https URL without user and password")]
     Url,
     #[error("a header's name or value holds a character that HTTP does not allow")]
@@ -54,44 +41,48 @@ const RESERVED: [HeaderName; 9] = [
     header::ACCEPT_ENCODING,
 ];
 
-impl RenderedRequest {
-    /// Completes the request. `traceparent` is dropped when it is no header value: telemetry
-    /// stops no effect. `last` says that the connection will carry nothing after it.
-    pub(super) fn prepare(
-        self,
-        traceparent: Option<&str>,
-        last: bool,
-    ) -> Result<Prepared, Unbuildable> {
-        let method = Method::from_bytes(self.method.as_bytes()).map_err(|_| Unbuildable::Method)?;
-        let uri: Uri = self.url.parse().map_err(|_| Unbuildable::Url)?;
-        let (origin, host) = origin_of(&uri).ok_or(Unbuildable::Url)?;
-        let target = uri.path_and_query().ok_or(Unbuildable::Url)?.as_str();
+/// Completes a contract's request. `traceparent` is dropped when it is no header value: telemetry
+/// stops no effect. `last` says that the connection will carry nothing after it.
+pub(super) fn prepare(
+    rendered: RenderedRequest,
+    traceparent: Option<&str>,
+    last: bool,
+) -> Result<Prepared, Unbuildable> {
+    let uri: Uri = rendered.url.parse().map_err(|_| Unbuildable::Url)?;
+    let (origin, host) = origin_of(&uri).ok_or(Unbuildable::Url)?;
+    let target = uri.path_and_query().ok_or(Unbuildable::Url)?.as_str();
 
-        let mut headers = contract_headers(&self.headers)?;
-        headers.insert(header::HOST, host);
-        headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-        if last {
-            headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
-        }
-        let agent = HeaderValue::from_static(concat!("oncebox/", env!("CARGO_PKG_VERSION")));
-        headers.entry(header::USER_AGENT).or_insert(agent);
-        if let Some(trace) = traceparent.and_then(|text| HeaderValue::from_str(text).ok()) {
-            headers.entry(HeaderName::from_static("traceparent")).or_insert(trace);
-        }
-        if self.body.is_some() {
-            let json = HeaderValue::from_static("application/json");
-            headers.entry(header::CONTENT_TYPE).or_insert(json);
-        } else if [Method::POST, Method::PUT, Method::PATCH].contains(&method) {
-            // RFC 9110, section 8.6: a method that expects content says when there is none.
-            headers.insert(header::CONTENT_LENGTH, HeaderValue::from_static("0"));
-        }
+    let mut headers = contract_headers(&rendered.headers)?;
+    headers.insert(header::HOST, host);
+    headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    if last {
+        headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    let agent = HeaderValue::from_static(concat!("oncebox/", env!("CARGO_PKG_VERSION")));
+    headers.entry(header::USER_AGENT).or_insert(agent);
+    if let Some(trace) = traceparent.and_then(|text| HeaderValue::from_str(text).ok()) {
+        headers.entry(HeaderName::from_static("traceparent")).or_insert(trace);
+    }
+    if rendered.body.is_none() && rendered.method.may_have_body() {
+        // RFC 9110, section 8.6: a method that expects content says when there is none.
+        headers.insert(header::CONTENT_LENGTH, HeaderValue::from_static("0"));
+    }
 
-        let body = Full::new(Bytes::from(self.body.unwrap_or_default()));
-        let mut request = Request::new(body);
-        *request.method_mut() = method;
-        *request.uri_mut() = target.parse().map_err(|_| Unbuildable::Url)?;
-        *request.headers_mut() = headers;
-        Ok(Prepared { origin, request })
+    let mut request = Request::new(Full::new(Bytes::from(rendered.body.unwrap_or_default())));
+    *request.method_mut() = on_the_wire(rendered.method);
+    *request.uri_mut() = target.parse().map_err(|_| Unbuildable::Url)?;
+    *request.headers_mut() = headers;
+    Ok(Prepared { origin, request })
+}
+
+fn on_the_wire(method: contract::Method) -> Method {
+    match method {
+        contract::Method::Get => Method::GET,
+        contract::Method::Head => Method::HEAD,
+        contract::Method::Post => Method::POST,
+        contract::Method::Put => Method::PUT,
+        contract::Method::Patch => Method::PATCH,
+        contract::Method::Delete => Method::DELETE,
     }
 }
 
@@ -131,15 +122,16 @@ fn contract_headers(named: &[(String, String)]) -> Result<HeaderMap, Unbuildable
 mod tests {
     use super::*;
 
-    fn rendered(method: &str, url: &str, headers: &[(&str, &str)]) -> RenderedRequest {
+    fn rendered(url: &str, headers: &[(&str, &str)]) -> RenderedRequest {
         let headers = headers.iter().map(|&(n, v)| (n.to_owned(), v.to_owned())).collect();
-        RenderedRequest { method: method.to_owned(), url: url.to_owned(), headers, body: None }
+        let method = contract::Method::Post;
+        RenderedRequest { method, url: url.to_owned(), headers, body: None }
     }
 
     #[test]
     fn the_host_is_split_from_the_target() {
         let check = |url: &str, tls: bool, host: &str, port: u16, named: &str, target: &str| {
-            let prepared = rendered("GET", url, &[]).prepare(None, false).unwrap();
+            let prepared = prepare(rendered(url, &[]), None, false).unwrap();
             assert_eq!(prepared.origin, Origin { tls, host: host.to_owned(), port });
             assert_eq!(prepared.request.headers()[header::HOST], named);
             assert_eq!(prepared.request.uri(), target);
@@ -152,23 +144,22 @@ mod tests {
     #[test]
     fn what_cannot_be_written_safely_is_not_built() {
         let check = |request: RenderedRequest, why: Unbuildable| {
-            assert_eq!(request.prepare(None, false).err(), Some(why));
+            assert_eq!(prepare(request, None, false).err(), Some(why));
         };
-        check(rendered("GE T", "http://a/", &[]), Unbuildable::Method);
         for url in ["", "/x", "ftp://a/", "http://", "http://user:pw@a/", "http://a b/"] {
-            check(rendered("GET", url, &[]), Unbuildable::Url);
+            check(rendered(url, &[]), Unbuildable::Url);
         }
-        check(rendered("GET", "http://a/", &[("x", "a\r\nb: c")]), Unbuildable::Header);
-        check(rendered("GET", "http://a/", &[("x y", "a")]), Unbuildable::Header);
+        check(rendered("http://a/", &[("x", "a\r\nb: c")]), Unbuildable::Header);
+        check(rendered("http://a/", &[("x y", "a")]), Unbuildable::Header);
         for name in ["Host", "content-length", "Transfer-Encoding", "Accept-Encoding"] {
-            check(rendered("GET", "http://a/", &[(name, "1")]), Unbuildable::ReservedHeader);
+            check(rendered("http://a/", &[(name, "1")]), Unbuildable::ReservedHeader);
         }
     }
 
     #[test]
     fn a_trace_context_that_is_no_header_stops_nothing() {
         let check = |traceparent: Option<&str>, sent: Option<&str>| {
-            let prepared = rendered("GET", "http://a/", &[]).prepare(traceparent, true).unwrap();
+            let prepared = prepare(rendered("http://a/", &[]), traceparent, true).unwrap();
             let found = prepared.request.headers().get("traceparent");
             assert_eq!(found.map(|value| value.to_str().unwrap()), sent);
         };
