@@ -1,3 +1,5 @@
 //! oncebox: one business effect per operation, or an honest "cannot know".
 pub mod domain;
+pub mod tool;
 pub mod store;
+pub mod broker;
