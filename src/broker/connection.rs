@@ -123,9 +123,6 @@ pub struct BrokerSettings {
 pub struct Loss {
     /// In words, without secrets.
     pub reason: String,
-    /// The broker sent something that the client library cannot parse: most likely a message, which
-    /// will come again. See [`super::Care`].
-    pub unreadable: bool,
 }
 
 /// A connection to the broker. Clones share it; the last one dropped closes it.
@@ -271,7 +268,7 @@ impl Broker {
             Err(_) if self.blocked() => Err(BrokerError::Timeout { action, waited }),
             Err(_) => {
                 let reason = format!("no answer within {waited:?}");
-                self.declare_lost(Loss { reason: reason.clone(), unreadable: false });
+                self.declare_lost(Loss { reason: reason.clone() });
                 Err(BrokerError::ConnectionLost { action, reason })
             }
         }
@@ -284,7 +281,7 @@ impl Broker {
 }
 
 fn closed_here() -> Loss {
-    Loss { reason: "closed by this process".to_owned(), unreadable: false }
+    Loss { reason: "closed by this process".to_owned() }
 }
 
 fn set_once(loss: &watch::Sender<Option<Loss>>, found: Loss) {
@@ -323,16 +320,8 @@ fn watch_connection(connection: &Connection, loss: watch::Sender<Option<Loss>>) 
 }
 
 fn describe_loss(error: Option<&lapin::Error>) -> Loss {
-    let Some(error) = error else {
-        return Loss { reason: "connection closed".to_owned(), unreadable: false };
-    };
-    let unreadable = matches!(error.kind(), lapin::ErrorKind::ParsingError(_));
-    let reason = if unreadable {
-        "the broker sent what the client library cannot parse".to_owned()
-    } else {
-        error::broker_text(&error.to_string())
-    };
-    Loss { reason, unreadable }
+    let reason = error.map_or_else(|| "connection closed".to_owned(), lapin::Error::to_string);
+    Loss { reason: error::broker_text(&reason) }
 }
 
 fn connect_error(error: &lapin::Error) -> BrokerError {

@@ -3,17 +3,6 @@
 //! Each tool has a channel of its own (a *lane*), so that a consumer time-out, a deleted queue or a
 //! queue with foreign arguments hurts that tool only. Lanes repair themselves and report what
 //! happened; the loss of the connection ends everything here, and the caller connects again.
-//!
-//! # A message that kills the connection
-//!
-//! The client library gives a connection up when it meets bytes that it cannot parse, for example a
-//! header of a type it does not know. The broker then takes back *everything* that was unfinished on
-//! that connection and counts one delivery for each, so that good neighbours would reach the
-//! delivery limit together with the bad one. After such a loss the caller starts with
-//! [`Care::Careful`]: every lane gets a connection of its own and one message at a time, so that
-//! only the bad message is counted and only its own tool notices; the delivery limit then takes it
-//! away. A lane that has been quiet for a while moves back to the shared connection. Measurements:
-//! `docs/adr/0007-unreadable-messages.md`.
 
 use std::time::Duration;
 
@@ -27,16 +16,6 @@ use super::{Broker, BrokerError, Delivery, Loss, lane::Lane};
 
 /// Events nobody has fetched yet; more are only logged.
 const EVENTS_KEPT: usize = 256;
-
-/// How to consume after what happened before.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Care {
-    /// All lanes on one connection, with the full prefetch.
-    #[default]
-    Normal,
-    /// Every lane on a connection of its own, one message at a time, until it has been quiet.
-    Careful,
-}
 
 /// Something that happened to a lane. It has been logged and, where possible, repaired.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,35 +47,19 @@ pub enum ConsumerEvent {
         /// The tool.
         tool: String,
     },
-    /// A message in this tool's queue cannot be parsed and has cost its careful lane a connection.
-    UnreadableMessage {
-        /// The tool.
-        tool: String,
-    },
-    /// The shared connection was lost; the consumer has ended.
+    /// The connection was lost; the consumer has ended.
     ConnectionLost,
 }
 
 /// Why [`Consumer::recv`] has nothing more to give.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConsumerEnd {
-    /// The connection is lost: connect again and start again with [`ConsumerEnd::care`].
+    /// The connection is lost: connect again and start again.
     #[error("the consumer's connection was lost: {}", .0.reason)]
     ConnectionLost(Loss),
     /// [`Consumer::stop_consuming`] was called and everything buffered has been handed out.
     #[error("the consumer was stopped")]
     Stopped,
-}
-
-impl ConsumerEnd {
-    /// How to start the next consumer.
-    #[must_use]
-    pub fn care(&self) -> Care {
-        match self {
-            Self::ConnectionLost(Loss { unreadable: true, .. }) => Care::Careful,
-            Self::ConnectionLost(_) | Self::Stopped => Care::Normal,
-        }
-    }
 }
 
 /// Consumes several tools' queues.
@@ -118,11 +81,7 @@ impl Consumer {
     ///
     /// # Errors
     /// When the base topology cannot be declared; nothing was started.
-    pub async fn start(
-        broker: &Broker,
-        tools: &[(String, u16)],
-        care: Care,
-    ) -> Result<Self, BrokerError> {
+    pub async fn start(broker: &Broker, tools: &[(String, u16)]) -> Result<Self, BrokerError> {
         broker.declare_base().await?;
         let room: usize = tools.iter().map(|(_, prefetch)| usize::from((*prefetch).max(1))).sum();
         let (sender, deliveries) = mpsc::channel(room.max(1));
@@ -134,13 +93,13 @@ impl Consumer {
             let lane = Lane {
                 tool: tool.clone(),
                 prefetch: (*prefetch).max(1),
-                shared: broker.clone(),
+                broker: broker.clone(),
                 sender: sender.clone(),
                 reporter: reporter.clone(),
                 stop: stop.subscribe(),
-                cancelled: cancelled.clone(),
+                cancelled: Some(cancelled.clone()),
             };
-            lanes.spawn(lane.run(care));
+            lanes.spawn(lane.run());
         }
         Ok(Self {
             broker: broker.clone(),
@@ -224,9 +183,6 @@ impl Reporter {
                 tracing::error!(tool, reason, "tool cannot be consumed");
             }
             ConsumerEvent::Resumed { tool } => tracing::info!(tool, "consuming again"),
-            ConsumerEvent::UnreadableMessage { tool } => {
-                tracing::error!(tool, "a message cannot be parsed and cost the connection");
-            }
             ConsumerEvent::ConnectionLost => tracing::warn!("consumer connection lost"),
         }
         // Nobody listening, or nobody fetching: the log has it.

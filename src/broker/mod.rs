@@ -12,7 +12,9 @@
 //! names the targets that must stay off, since headers hold whole operation keys.
 
 pub mod connection;
+mod guarded_stream;
 mod socket;
+mod wire_guard;
 
 pub mod topology;
 
@@ -30,7 +32,7 @@ pub mod dead;
 pub mod error;
 
 pub use connection::{AmqpUrl, Broker, BrokerSettings, Loss};
-pub use consumer::{Care, Consumer, ConsumerEnd, ConsumerEvent};
+pub use consumer::{Consumer, ConsumerEnd, ConsumerEvent};
 pub use dead::{DeadMessage, DeadQueue};
 pub use delivery::{AckHandle, AckResult, Delivery};
 pub use envelope::{Envelope, IncomingMessage, OutgoingMessage, Unreadable, read_envelope};

@@ -1,28 +1,34 @@
-//! Opening the TCP connection with a deadline, and a way to end it for good.
+//! Opening the TCP or TLS connection with a deadline, and a way to end it for good.
 //!
 //! The client library runs each connection on a thread of its own that waits for its socket. A
 //! handshake that never comes, or a close that a vanished peer never answers, would keep that thread
 //! for ever; shutting the socket down is the one thing that always ends it.
 
 use std::{
-    net::{Shutdown, TcpStream},
+    io,
+    net::{Shutdown, TcpStream as StdStream},
     os::fd::AsFd,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
+use async_rs::{Runtime, util::RuntimeParts};
 use lapin::{
     AsyncTcpStream, Connection, ConnectionProperties,
-    tcp::{AMQPUriTcpExt, OwnedTLSConfig},
     uri::{AMQPScheme, AMQPUri},
 };
+use rustls::{ClientConfig, RootCertStore, pki_types::ServerName};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use super::guarded_stream::{GuardedReactor, GuardedStream};
 
 /// A second handle on a connection's socket.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Socket(Arc<Mutex<Option<TcpStream>>>);
+pub(super) struct Socket(Arc<Mutex<Option<StdStream>>>);
 
 impl Socket {
-    fn keep(&self, stream: TcpStream) {
+    fn keep(&self, stream: StdStream) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(stream);
     }
 
@@ -56,34 +62,43 @@ pub(super) async fn dial(
     connect_timeout: Duration,
     socket: Socket,
 ) -> lapin::Result<Connection> {
-    let runtime = lapin::runtime::default_runtime()?;
-    // Written in place, because the runtime's type has no name outside the client library and is
-    // known here from the argument before.
-    Connection::connector(
-        uri,
-        runtime,
-        async move |uri, runtime| {
-            let open = async {
-                // Plain first in any case, so that the raw socket can be kept before TLS hides it.
-                let plain = AMQPUri { scheme: AMQPScheme::AMQP, ..uri.clone() };
-                let no_tls = OwnedTLSConfig::default();
-                let stream = plain.connect_with_config_async(no_tls.as_ref(), &runtime).await?;
-                if let AsyncTcpStream::Plain(stream) = &stream {
-                    socket.keep(stream.get_ref().as_fd().try_clone_to_owned()?.into());
-                }
-                match uri.scheme {
-                    AMQPScheme::AMQP => Ok(stream),
-                    AMQPScheme::AMQPS => {
-                        stream.into_tls(&uri.authority.host, no_tls.as_ref()).await
-                    }
-                }
-            };
-            match tokio::time::timeout(connect_timeout, open).await {
-                Ok(opened) => opened.map_err(lapin::Error::from),
-                Err(_) => Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()),
-            }
-        },
-        properties,
+    let tokio = async_rs::Tokio::current();
+    let runtime = Runtime::new(RuntimeParts::new(tokio.clone(), GuardedReactor::new(tokio)));
+    let connect = async move |uri: AMQPUri, _runtime| match tokio::time::timeout(
+        connect_timeout,
+        open(&uri, &socket),
     )
     .await
+    {
+        Ok(Ok(stream)) => Ok(AsyncTcpStream::Plain(stream)),
+        Ok(Err(error)) => Err(error.into()),
+        Err(_) => Err(io::Error::from(io::ErrorKind::TimedOut).into()),
+    };
+    Connection::connector(uri, runtime, connect, properties).await
+}
+
+async fn open(uri: &AMQPUri, socket: &Socket) -> io::Result<GuardedStream> {
+    let host = uri.authority.host.as_str();
+    let stream = TcpStream::connect((host, uri.authority.port)).await?;
+    stream.set_nodelay(true)?;
+    socket.keep(stream.as_fd().try_clone_to_owned()?.into());
+    match uri.scheme {
+        AMQPScheme::AMQP => Ok(GuardedStream::plain(stream)),
+        AMQPScheme::AMQPS => {
+            let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
+            Ok(GuardedStream::tls(tls_connector()?.connect(name, stream).await?))
+        }
+    }
+}
+
+/// Trusts what the machine trusts (`SSL_CERT_FILE` names another set).
+fn tls_connector() -> io::Result<TlsConnector> {
+    let mut roots = RootCertStore::empty();
+    let found = rustls_native_certs::load_native_certs();
+    roots.add_parsable_certificates(found.certs);
+    if roots.is_empty() {
+        return Err(io::Error::other("no trusted certificate authority found on this machine"));
+    }
+    let config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+    Ok(TlsConnector::from(Arc::new(config)))
 }
