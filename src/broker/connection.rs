@@ -345,3 +345,31 @@ fn install_crypto_provider() {
         }
     });
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_are_masked() {
+        let check = |url: &str, shown: &str| assert_eq!(AmqpUrl::new(url).to_string(), shown);
+        check("amqp://guest:pw@host:5672/%2f", "amqp://guest:***@host:5672/%2f");
+        check("amqp://guest:p@w@host/v?heartbeat=3", "amqp://guest:***@host/v");
+        check("amqps://host/v", "amqps://host/v");
+        check("amqp://guest:p/w@host/v", "amqp://***");
+        check("guest:pw@host", "***");
+        assert!(!format!("{:?}", AmqpUrl::new("amqp://u:pw@h")).contains("pw"));
+    }
+
+    #[test]
+    fn urls_mean_what_people_mean() {
+        let parse = |url: &str| AmqpUrl::new(url).parse(Duration::from_secs(7)).unwrap();
+        assert_eq!(parse("amqp://u:p@h/").vhost, "/");
+        assert_eq!(parse("amqp://u:p@h/%2fa").vhost, "/a");
+        assert_eq!(parse("amqp://u:p@[2001:db8::1]:5673/v").authority.host, "2001:db8::1");
+        assert_eq!(parse("amqp://127.0.0.1").authority.host, "127.0.0.1");
+        assert_eq!(parse("amqp://h").query.heartbeat, Some(7));
+        assert_eq!(parse("amqp://h?heartbeat=3").query.heartbeat, Some(3));
+        assert!(AmqpUrl::new("http://h").parse(Duration::ZERO).is_err());
+    }
+}

@@ -123,3 +123,26 @@ fn hex(bytes: &[u8]) -> Value {
     let shown: String = bytes.iter().take(MAX_TEXT_BYTES).map(|b| format!("{b:02x}")).collect();
     json!({ "hex": shown, "bytes": bytes.len() })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_header_becomes_text_that_can_be_stored() {
+        let mut headers = FieldTable::default();
+        let mut put = |name: &str, value| {
+            headers.insert(name.into(), value);
+        };
+        put("nul\0name", AMQPValue::LongString("a\0b\u{1b}[31m".into()));
+        put("bytes", AMQPValue::LongString(vec![0xff, 0xfe].into()));
+        put("nan", AMQPValue::Double(f64::NAN));
+        put("long", AMQPValue::LongString("x".repeat(100_000).into()));
+        let many: Vec<_> = (0..10_000).map(AMQPValue::LongInt).collect();
+        put("z many", AMQPValue::FieldArray(many.into()));
+        let shown = describe(&BasicProperties::default().with_headers(headers)).to_string();
+        assert!(shown.len() < 8 * 1024, "{}", shown.len());
+        assert!(!shown.contains("\\u0000") && !shown.chars().any(char::is_control), "{shown}");
+        assert!(shown.contains("fffe") && shown.contains("NaN"), "{shown}");
+    }
+}

@@ -48,7 +48,7 @@ struct Subscription {
 /// Why a subscription ended.
 enum End {
     /// Stopped by us, perhaps with a delivery in hand that nobody has seen.
-    Stopped(Option<Delivery>),
+    Stopped(Option<Box<Delivery>>),
     Cancelled,
     ChannelClosed(String),
     ConnectionLost,
@@ -152,7 +152,7 @@ impl Lane {
             // while its former deliveries are still being looked at.
             tokio::select! {
                 biased;
-                _stopped = self.stop.wait_for(|stop| *stop) => return End::Stopped(Some(delivery)),
+                _stopped = self.stop.wait_for(|stop| *stop) => return End::Stopped(Some(Box::new(delivery))),
                 permit = self.sender.reserve() => match permit {
                     Ok(permit) => permit.send(delivery),
                     Err(_) => return End::Abandoned,
@@ -162,7 +162,7 @@ impl Lane {
     }
 
     /// Cancels the consumer and passes on what had been sent before the broker heard of it.
-    async fn hand_over(&mut self, mut subscription: Subscription, in_hand: Option<Delivery>) {
+    async fn hand_over(&mut self, mut subscription: Subscription, in_hand: Option<Box<Delivery>>) {
         let line = subscription.line.clone();
         let tag = subscription.stream.tag();
         let cancel = line.channel.basic_cancel(tag, BasicCancelOptions::default());
@@ -171,7 +171,7 @@ impl Lane {
         }
         // Told now and not at the lane's end, which waits for somebody to take the rest.
         self.tell_cancelled();
-        let mut next = in_hand;
+        let mut next = in_hand.map(|delivery| *delivery);
         // The library ends the stream when the cancellation is confirmed or the channel is gone;
         // the deadline is for a library that forgets to.
         let patience = line.broker.settings().connect_timeout;

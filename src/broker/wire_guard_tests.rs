@@ -5,10 +5,18 @@ use super::*;
 
 fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
     let mut out = vec![kind, 0, 1];
-    out.extend((payload.len() as u32).to_be_bytes());
+    out.extend(length32(payload));
     out.extend_from_slice(payload);
     out.push(FRAME_END);
     out
+}
+
+fn length32(bytes: &[u8]) -> [u8; 4] {
+    u32::try_from(bytes.len()).unwrap().to_be_bytes()
+}
+
+fn length8(bytes: &[u8]) -> u8 {
+    u8::try_from(bytes.len()).unwrap()
 }
 
 fn header(properties: &[u8]) -> Vec<u8> {
@@ -43,7 +51,7 @@ fn read_by_library(properties: &[u8]) -> lapin::BasicProperties {
 
 fn table(raw: &[u8]) -> Vec<u8> {
     let mut out = HEADERS_FLAG.to_be_bytes().to_vec();
-    out.extend((raw.len() as u32).to_be_bytes());
+    out.extend(length32(raw));
     out.extend_from_slice(raw);
     out
 }
@@ -86,7 +94,7 @@ fn broken_tables_become_one_field() {
 fn nesting_is_bounded() {
     let nested = |depth: usize| {
         (0..depth).fold(Vec::new(), |inner: Vec<u8>, _| {
-            [&b"\x00F"[..], &(inner.len() as u32).to_be_bytes(), &inner].concat()
+            [&b"\x00F"[..], &length32(&inner), &inner].concat()
         })
     };
     assert!(!has_broken_headers(&read_by_library(&table(&nested(MAX_DEPTH)))));
@@ -122,17 +130,17 @@ fn a_routing_key_that_is_not_utf8_does_not_reach_the_library() {
         let mut out = vec![0, 60, 0, 60, 3, b't', b'a', b'g'];
         out.extend([0, 0, 0, 0, 0, 0, 0, 1, 0]);
         out.extend_from_slice(b"\x01x");
-        out.push(key.len() as u8);
+        out.push(length8(key));
         out.extend_from_slice(key);
         frame(METHOD, &out)
     };
     let returned = |key: &[u8]| {
-        let mut out = vec![0, 60, 0, 50, 1, 56, 2, b'n', b'o', 1, b'x', key.len() as u8];
+        let mut out = vec![0, 60, 0, 50, 1, 56, 2, b'n', b'o', 1, b'x', length8(key)];
         out.extend_from_slice(key);
         frame(METHOD, &out)
     };
     let got = |key: &[u8]| {
-        let mut out = vec![0, 60, 0, 71, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1, b'x', key.len() as u8];
+        let mut out = vec![0, 60, 0, 71, 0, 0, 0, 0, 0, 0, 0, 1, 0, 1, b'x', length8(key)];
         out.extend_from_slice(key);
         out.extend([0, 0, 0, 0]);
         frame(METHOD, &out)

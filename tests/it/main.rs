@@ -1,0 +1,5 @@
+//! Integration tests, one module a promise.
+
+mod broker_layer;
+mod raw_amqp;
+mod tcp_valve;
