@@ -86,12 +86,14 @@ install_missing() {
 
 # ---------------------------------------------------------------- processes that are ours
 
-started_at() { # field 22 of /proc/PID/stat; the name in field 2 may hold spaces
+# No other program is asked: a signal to our whole process group would end it half way, and a
+# server whose start time is not known can never be stopped.
+started_at() {
   local stat
-  stat=$(cat "/proc/$1/stat" 2>/dev/null) || return 1
-  # A zombie has ended: nobody can stop it any further.
-  [[ ${stat##*) } != Z* ]] || return 1
-  awk '{print $20}' <<<"${stat##*) }"
+  read -r stat 2>/dev/null <"/proc/$1/stat" || return 1
+  read -ra stat <<<"${stat##*) }"   # the name before it may hold spaces
+  [[ ${stat[0]} != Z ]] || return 1 # a zombie has ended
+  printf '%s\n' "${stat[19]}"       # starttime, field 22 of proc(5)
 }
 
 remember() { printf '%s %s\n' "$2" "$(started_at "$2" || true)" >"$STATE/$1.pid"; }
