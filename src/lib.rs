@@ -1,1 +1,2 @@
 //! oncebox: one business effect per operation, or an honest "cannot know".
+pub mod domain;

@@ -1,0 +1,178 @@
+//! What an attempt learned: a type, not a guess.
+//!
+//! Between "certainly nothing was done" ([`Learned::NotSent`], [`Learned::NotNow`],
+//! [`Learned::Denied`], [`Learned::Refused`]) and "certainly done" ([`Learned::Applied`]) lies
+//! everything else, and all of it is [`Learned::Ambiguous`]: a time-out is never success and never
+//! failure.
+
+use std::fmt;
+use std::time::Duration;
+
+/// Longest receipt that is kept, in bytes. A longer one is no receipt: its answer was ambiguous.
+pub const MAX_RECEIPT_BYTES: usize = 1024;
+
+/// Longest response that is kept for replays, in bytes of JSON text.
+pub const MAX_RESPONSE_BYTES: usize = 64 * 1024;
+
+/// The downstream's own reference for the effect: 1 to 1,024 bytes of text without NUL.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Receipt(String);
+
+impl Receipt {
+    /// Takes `text` as a receipt, or `None` if it cannot be stored as one.
+    #[must_use]
+    pub fn new(text: impl Into<String>) -> Option<Self> {
+        let text = text.into();
+        let fits = !text.is_empty() && text.len() <= MAX_RECEIPT_BYTES && !text.contains('\0');
+        fits.then_some(Self(text))
+    }
+
+    /// The receipt's text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// What of the downstream's answer is kept for replays.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Response {
+    /// The contract names no member to keep.
+    None,
+    /// The named members as JSON text of at most [`MAX_RESPONSE_BYTES`].
+    Kept(String),
+    /// There was something to keep, but it cannot be stored; the record says `response_dropped`.
+    Dropped,
+}
+
+impl Response {
+    /// Keeps `text`, or marks it as dropped when it is too long or holds a NUL.
+    #[must_use]
+    pub fn keep(text: String) -> Self {
+        if text.len() <= MAX_RESPONSE_BYTES && !text.contains('\0') {
+            Self::Kept(text)
+        } else {
+            Self::Dropped
+        }
+    }
+}
+
+/// Never shows the response itself.
+impl fmt::Debug for Response {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("None"),
+            Self::Kept(text) => write!(f, "Kept({} bytes)", text.len()),
+            Self::Dropped => f.write_str("Dropped"),
+        }
+    }
+}
+
+/// Proof that the effect exists, with what a replay hands out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Effect {
+    /// The downstream's reference.
+    pub receipt: Receipt,
+    /// The kept part of the answer.
+    pub response: Response,
+}
+
+/// Why nothing left this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotSent {
+    /// No connection could be made.
+    Unreachable,
+    /// The lease, less its margin, had passed before the first byte.
+    LeaseTooShort,
+    /// The claim was taken over, or its sent mark could not be written.
+    ClaimLost,
+    /// The request could not be built from these arguments.
+    Unbuildable,
+    /// A secret that the contract refers to is missing.
+    SecretMissing,
+    /// The worker is shutting down.
+    Draining,
+    /// The tool said so itself.
+    Tool,
+}
+
+/// Why the outcome cannot be told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ambiguity {
+    /// No answer within the time-out.
+    TimedOut,
+    /// The connection broke after bytes had left.
+    Broken,
+    /// The answer could not be read: malformed, cut short or too large.
+    Unreadable,
+    /// A redirect: followed never, since it may have come after the effect.
+    Redirect,
+    /// A status that the contract has in no list.
+    UnlistedStatus,
+    /// A status that means "applied", without its receipt.
+    NoReceipt,
+    /// The tool's code panicked after its gate was opened.
+    Panicked,
+    /// The worker died, or lost its lease, after the sent mark.
+    WorkerLost,
+    /// The tool said so itself.
+    Tool,
+}
+
+/// What an attempt learned about the effect.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Learned {
+    /// Nothing left this process.
+    NotSent(NotSent),
+    /// The contract says that this answer means that nothing was done, for now.
+    NotNow {
+        /// How long the downstream asked us to wait.
+        retry_after: Option<Duration>,
+    },
+    /// 401 or 403: nothing was done, and the fault is the deployment's, not the operation's.
+    Denied,
+    /// Definitely no: this request will never be carried out.
+    Refused,
+    /// Definitely done.
+    Applied(Effect),
+    /// The answer that the contract calls *already done*: proof on a re-send only.
+    Already(Effect),
+    /// Everything else.
+    Ambiguous(Ambiguity),
+    /// The tool's code panicked before its gate was opened: nothing was sent.
+    Panicked,
+}
+
+impl NotSent {
+    /// The stable code that traces and metrics carry.
+    #[must_use]
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::Unreachable => "unreachable",
+            Self::LeaseTooShort => "lease_too_short",
+            Self::ClaimLost => "claim_lost",
+            Self::Unbuildable => "unbuildable_request",
+            Self::SecretMissing => "secret_missing",
+            Self::Draining => "draining",
+            Self::Tool => "not_sent",
+        }
+    }
+}
+
+impl Ambiguity {
+    /// The stable code that traces, metrics and `reason` carry.
+    #[must_use]
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::TimedOut => "timed_out",
+            Self::Broken => "connection_broken",
+            Self::Unreadable => "answer_unreadable",
+            Self::Redirect => "redirected",
+            Self::UnlistedStatus => "unlisted_status",
+            Self::NoReceipt => "no_receipt",
+            Self::Panicked => "tool_panicked",
+            Self::WorkerLost => "worker_lost",
+            Self::Tool => "ambiguous",
+        }
+    }
+}
