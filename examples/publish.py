@@ -13,6 +13,7 @@ import argparse
 import collections
 import json
 import sys
+import time
 
 import psycopg
 
@@ -56,6 +57,8 @@ def parse_flags() -> argparse.Namespace:
     flags.add_argument("--environment", default="production")
     flags.add_argument("--tool", default="tickets.create")
     flags.add_argument("--tool-version", help="default: the tool's current version")
+    flags.add_argument("--patience-seconds", type=float, default=60,
+                       help="how long to repeat one order while the database is away (default 60)")
     return flags.parse_args()
 
 
@@ -72,34 +75,66 @@ def place_order(connection: psycopg.Connection, flags: argparse.Namespace, numbe
             "step": "record-order",
             "tool": flags.tool,
             "tool_version": flags.tool_version,
-            # Repeated calls must send the same bytes: SQL compares them, not their meaning.
+            # A repeated call must send the same bytes: SQL compares them, not their meaning.
             "arguments": json.dumps(arguments, sort_keys=True, separators=(",", ":")),
             "actor": "order-service",
             "metadata": json.dumps({"source": "publish.py"}),
         }).fetchone()
-        if envelope["operation_id"] is None:
-            raise psycopg.Rollback(transaction)  # refused without a record: no order either
+        status = envelope["status"]
+        if status == "rejected":
+            raise psycopg.Rollback(transaction)  # this key belongs to another request: no order either
         connection.execute(INSERT_ORDER, (order, arguments["subject"], envelope["operation_id"]))
         if flags.rollback_every and number % flags.rollback_every == 0:
+            status = "rolled_back"
             raise psycopg.Rollback(transaction)
-        return envelope["status"]
-    return "rolled_back"
+    return status
+
+
+class Publisher:
+    """A connection that is made again when it breaks.
+
+    A transaction that failed, and a commit whose answer was lost, are simply repeated: the key makes
+    the second submission an answer about the first.
+    """
+
+    def __init__(self, flags: argparse.Namespace) -> None:
+        self.flags = flags
+        self.connection: psycopg.Connection | None = None
+
+    def place(self, number: int) -> str:
+        deadline = time.monotonic() + self.flags.patience_seconds
+        while True:
+            try:
+                return place_order(self.connected(), self.flags, number)
+            # The server is away or restarting, or another transaction holds the key (lock time-out).
+            except psycopg.OperationalError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.2)
+
+    def connected(self) -> psycopg.Connection:
+        if self.connection is None or self.connection.closed:
+            self.connection = psycopg.connect(self.flags.dsn, autocommit=True, connect_timeout=5)
+            self.connection.execute(CREATE_ORDERS)
+        return self.connection
 
 
 def main() -> int:
     flags = parse_flags()
-    statuses: collections.Counter[str] = collections.Counter()
-    with psycopg.connect(flags.dsn, autocommit=True) as connection:
-        connection.execute(CREATE_ORDERS)
-        for number in range(1, flags.count + 1):
-            statuses[place_order(connection, flags, number)] += 1
-        rolled_back = statuses.pop("rolled_back", 0)
-        print(json.dumps({
-            "submitted": flags.count,
-            "committed": flags.count - rolled_back,
-            "rolled_back": rolled_back,
-            "by_status": dict(statuses),
-        }))
+    publisher = Publisher(flags)
+    try:
+        statuses = collections.Counter(publisher.place(number) for number in range(1, flags.count + 1))
+    except psycopg.Error as error:
+        # An unregistered tool, an unfit key, a right that is missing: repeating would not help.
+        print(f"publish.py: {error.diag.message_primary or error}", file=sys.stderr)
+        return 1
+    rolled_back = statuses.pop("rolled_back", 0)
+    print(json.dumps({
+        "submitted": flags.count,
+        "committed": flags.count - rolled_back - statuses["rejected"],
+        "rolled_back": rolled_back,
+        "by_status": {status: count for status, count in statuses.items() if count},
+    }))
     return 0
 
 
