@@ -1,11 +1,5 @@
-<<<<<<< HEAD
-//! The promises, each tested at the boundary where it could be lost.
-
-mod canonical_json;
-=======
-//! Integration tests, one module a promise.
-
+//! The promises, each a module, against real PostgreSQL and RabbitMQ.
 mod broker_layer;
+mod canonical_json;
 mod raw_amqp;
 mod tcp_valve;
->>>>>>> broker
