@@ -1,2 +1,4 @@
 //! oncebox: one business effect per operation, or an honest "cannot know".
 pub mod domain;
+
+pub mod contract_file;
