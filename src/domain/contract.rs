@@ -20,6 +20,7 @@ mod effect;
 mod names;
 mod read;
 mod relations;
+mod schema_walk;
 mod sections;
 pub mod template;
 mod unsupported;
@@ -46,6 +47,9 @@ pub use sections::{
     RetryRule, Twins, Webhook, WebhookMeaning,
 };
 pub use unsupported::Unsupported;
+
+/// The JSON Schema (2020-12) of a contract file.
+pub const CONTRACT_SCHEMA: &str = include_str!("contract/contract.schema.json");
 
 /// The contract of one version of one tool.
 #[derive(Clone, Debug, PartialEq)]
@@ -188,6 +192,6 @@ impl Contract {
         };
         let pointers = value.argument_pointers();
         !pointers.is_empty()
-            && pointers.iter().all(|pointer| relations::is_required(&self.arguments, pointer))
+            && pointers.iter().all(|pointer| schema_walk::is_required(&self.arguments, pointer))
     }
 }
