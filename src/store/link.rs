@@ -41,7 +41,9 @@ impl fmt::Debug for DatabaseUrl {
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The URL cannot be read. Nothing was written.
-    #[error("DATABASE_URL cannot be read; it must look like postgres://user:password@host:port/database")]
+    #[error(
+        "DATABASE_URL cannot be read; it must look like postgres://user:password@host:port/database"
+    )]
     Url,
     /// No connection. Nothing was written; try again.
     #[error("the database cannot be reached; nothing was written")]
@@ -82,7 +84,10 @@ impl StoreError {
     /// The SQLSTATE that the server gave.
     #[must_use]
     pub fn sqlstate(&self) -> Option<String> {
-        let (Self::Connect(error) | Self::RolledBack(error) | Self::CommitUnknown(error)) = self else { return None };
+        let (Self::Connect(error) | Self::RolledBack(error) | Self::CommitUnknown(error)) = self
+        else {
+            return None;
+        };
         error.as_database_error().and_then(|error| error.code()).map(|code| code.into_owned())
     }
 
@@ -90,7 +95,8 @@ impl StoreError {
     #[must_use]
     pub fn data_refused(&self) -> bool {
         // Class 22 (data), 23 (constraint), 54 (limit).
-        self.sqlstate().is_some_and(|code| ["22", "23", "54"].iter().any(|class| code.starts_with(class)))
+        self.sqlstate()
+            .is_some_and(|code| ["22", "23", "54"].iter().any(|class| code.starts_with(class)))
     }
 }
 
@@ -128,7 +134,8 @@ impl Link {
         work: impl AsyncFnOnce(&mut PgConnection) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let deadline = self.deadline;
-        let mut connection = timeout(deadline, self.open()).await.map_err(|_| StoreError::Deadline)??;
+        let mut connection =
+            timeout(deadline, self.open()).await.map_err(|_| StoreError::Deadline)??;
         let done = timeout(deadline, async {
             connection.execute(sqlx::raw_sql(BEGIN)).await?;
             work(&mut connection).await
@@ -137,7 +144,8 @@ impl Link {
         let value = match done {
             Ok(Ok(value)) => value,
             Ok(Err(error)) => {
-                let rolled_back = timeout(deadline, connection.execute(sqlx::raw_sql("rollback"))).await;
+                let rolled_back =
+                    timeout(deadline, connection.execute(sqlx::raw_sql("rollback"))).await;
                 if matches!(rolled_back, Ok(Ok(_))) {
                     self.connection = Some(connection);
                 }
@@ -151,7 +159,9 @@ impl Link {
                 Ok(value)
             }
             // The server answered: it is a refusal (a deferred trigger, say), not a lost answer.
-            Ok(Err(error)) if error.as_database_error().is_some() => Err(StoreError::RolledBack(error)),
+            Ok(Err(error)) if error.as_database_error().is_some() => {
+                Err(StoreError::RolledBack(error))
+            }
             Ok(Err(error)) => Err(StoreError::CommitUnknown(error)),
             Err(_) => Err(StoreError::CommitDeadline),
         }
@@ -165,7 +175,8 @@ impl Link {
         &mut self,
         work: impl AsyncFnOnce(&mut PgConnection) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        let mut connection = timeout(self.deadline, self.open()).await.map_err(|_| StoreError::Deadline)??;
+        let mut connection =
+            timeout(self.deadline, self.open()).await.map_err(|_| StoreError::Deadline)??;
         match timeout(self.deadline, work(&mut connection)).await {
             Ok(Ok(value)) => {
                 self.connection = Some(connection);

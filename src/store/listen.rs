@@ -6,8 +6,7 @@
 
 use std::time::Duration;
 
-use sqlx::Connection as _;
-use sqlx::postgres::{PgConnection, PgListener};
+use sqlx::postgres::PgListener;
 use tokio::time::timeout;
 
 use super::{DatabaseUrl, StoreError};
@@ -45,7 +44,10 @@ impl WakeUp {
     pub async fn about_to_sleep(&mut self) -> Result<(), StoreError> {
         if !self.sleeping {
             // False when another relay holds it: then commits notify already, and wake us all.
-            sqlx::query("select pg_try_advisory_lock($1)").bind(SLEEPING).execute(&mut self.listener).await?;
+            sqlx::query("select pg_try_advisory_lock($1)")
+                .bind(SLEEPING)
+                .execute(&mut self.listener)
+                .await?;
             self.sleeping = true;
         }
         Ok(())
@@ -78,14 +80,4 @@ impl WakeUp {
             Ok(Err(error)) => Err(StoreError::Connect(error)),
         }
     }
-}
-
-/// Asks the server for nothing, to see that it answers.
-///
-/// # Errors
-/// It does not.
-pub async fn ping(url: &DatabaseUrl) -> Result<(), StoreError> {
-    let mut connection =
-        PgConnection::connect_with(&url.options("ping")?).await.map_err(StoreError::Connect)?;
-    connection.ping().await.map_err(StoreError::Connect)
 }

@@ -38,8 +38,8 @@ use async_trait::async_trait;
 
 use super::{Attempted, Call, Gate, Tool};
 use crate::domain::attempt::NotSent;
-use crate::domain::contract::template::{RenderContext, SecretRef, Secrets, TemplateError};
 use crate::domain::contract::HttpRequest;
+use crate::domain::contract::template::{RenderContext, SecretRef, Secrets, TemplateError};
 use client::Connections;
 
 /// A tool whose contract says how its effect is made over HTTP.
