@@ -2,6 +2,7 @@
 pub mod domain;
 pub mod contract_file;
 pub mod ingress;
+pub mod relay;
 pub mod tool;
 pub mod store;
 pub mod broker;
