@@ -18,7 +18,9 @@ mod downstream;
 mod duration;
 mod effect;
 mod names;
+mod read;
 mod relations;
+mod schema_walk;
 mod sections;
 pub mod template;
 mod unsupported;
@@ -46,6 +48,9 @@ pub use sections::{
 };
 pub use unsupported::Unsupported;
 
+/// The JSON Schema (2020-12) of a contract file.
+pub const CONTRACT_SCHEMA: &str = include_str!("contract/contract.schema.json");
+
 /// The contract of one version of one tool.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Contract {
@@ -71,7 +76,7 @@ pub struct Contract {
     pub arguments: Value,
     /// What makes two requests the same.
     pub fingerprint: FingerprintRule,
-    /// How the effect is made over HTTP; `None` for a tool written in Rust.
+    /// How the effect is made, and what the service behind it promises.
     pub downstream: Option<Downstream>,
     /// Who may. Not carried out in this release.
     pub authorization: Option<Authorization>,
@@ -121,6 +126,12 @@ impl Problem {
 }
 
 impl Contract {
+    /// The request that makes the effect, for a tool that oncebox itself sends.
+    #[must_use]
+    pub fn http(&self) -> Option<&HttpRequest> {
+        self.downstream.as_ref()?.http.as_ref()
+    }
+
     /// What may be done with an operation of this tool that may have been sent.
     #[must_use]
     pub fn recoverability(&self) -> Recoverability {
@@ -174,14 +185,13 @@ impl Contract {
     /// 9110, section 13.1.1). It must come from an argument that cannot be left out: a literal `*`
     /// is no version, and a header that drops out guards nothing.
     fn sends_version_precondition(&self) -> bool {
-        let Some(downstream) = &self.downstream else { return false };
-        let Some((_, value)) =
-            downstream.http.headers.iter().find(|(name, _)| name.eq_ignore_ascii_case("if-match"))
-        else {
+        let is_version = |name: &str| name.eq_ignore_ascii_case("if-match");
+        let headers = self.http().map_or(&[][..], |http| http.headers.as_slice());
+        let Some((_, value)) = headers.iter().find(|(name, _)| is_version(name)) else {
             return false;
         };
         let pointers = value.argument_pointers();
         !pointers.is_empty()
-            && pointers.iter().all(|pointer| relations::is_required(&self.arguments, pointer))
+            && pointers.iter().all(|pointer| schema_walk::is_required(&self.arguments, pointer))
     }
 }

@@ -73,13 +73,13 @@ impl ServedTool {
         if contract.effect_class == EffectClass::Transactional {
             return Err(other_kind(&contract, "a transactional effect is no HTTP call"));
         }
-        let Some(downstream) = &contract.downstream else {
+        let Some(http) = contract.http() else {
             return Err(other_kind(
                 &contract,
                 "its contract has no downstream, and no Rust tool is registered for it",
             ));
         };
-        let tool = HttpTool::new(client, downstream, contract.blind(), secrets);
+        let tool = HttpTool::new(client, http, contract.blind(), secrets);
         Self::carried_out(contract, ToolKind::Http(Box::new(tool)))
     }
 
@@ -91,7 +91,7 @@ impl ServedTool {
         if contract.effect_class == EffectClass::Transactional {
             return Err(other_kind(&contract, "a transactional effect needs a TransactionalTool"));
         }
-        if contract.downstream.as_ref().is_some() {
+        if contract.http().is_some() {
             return Err(other_kind(&contract, "its contract has a downstream of its own"));
         }
         Self::carried_out(contract, ToolKind::Rust(tool))

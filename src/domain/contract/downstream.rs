@@ -9,8 +9,9 @@ use super::template::{BodyTemplate, TextTemplate, UrlTemplate};
 /// The service that makes the effect.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Downstream {
-    /// The request that makes the effect.
-    pub http: HttpRequest,
+    /// The request that makes the effect; `None` for a tool written in Rust, whose contract may
+    /// still say what its downstream remembers.
+    pub http: Option<HttpRequest>,
     /// What the downstream remembers of a key; `None`: it does not deduplicate.
     pub idempotency: Option<Idempotency>,
     /// How to find an effect by key. Not carried out in this release.

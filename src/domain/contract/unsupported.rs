@@ -19,7 +19,7 @@ impl Contract {
     #[must_use]
     pub fn unsupported(&self) -> Vec<Unsupported> {
         let downstream = self.downstream.as_ref();
-        let http = downstream.map(|downstream| &downstream.http);
+        let http = self.http();
         let sections: [(&[&str], bool, &'static str); 12] = [
             (
                 &["downstream", "lookup"],

@@ -39,7 +39,7 @@ use async_trait::async_trait;
 use super::{Attempted, Call, Gate, Tool};
 use crate::domain::attempt::NotSent;
 use crate::domain::contract::template::{RenderContext, SecretRef, Secrets, TemplateError};
-use crate::domain::contract::{Downstream, HttpRequest};
+use crate::domain::contract::HttpRequest;
 use client::Connections;
 
 /// A tool whose contract says how its effect is made over HTTP.
@@ -62,11 +62,11 @@ impl HttpTool {
     #[must_use]
     pub fn new(
         client: Arc<HttpClient>,
-        downstream: &Downstream,
+        http: &HttpRequest,
         blind: bool,
         secrets: Secrets<'_>,
     ) -> Self {
-        let http = downstream.http.clone();
+        let http = http.clone();
         let connections = if blind { Connections::Fresh } else { Connections::Kept };
         let named = http.secrets().into_iter();
         let secrets = named.filter_map(|name| Some((name.clone(), secrets(name)?))).collect();

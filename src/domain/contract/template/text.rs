@@ -38,8 +38,12 @@ impl TextTemplate {
         pieces(text).map(Self)
     }
 
-    pub(super) fn pieces(&self) -> &[Piece] {
-        &self.0
+    /// The literal pieces, in order.
+    pub fn literals(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().filter_map(|piece| match piece {
+            Piece::Literal(text) => Some(text.as_str()),
+            Piece::Value(_) | Piece::Secret(_) => None,
+        })
     }
 
     /// The only piece of a text that has one.
