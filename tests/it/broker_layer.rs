@@ -245,6 +245,35 @@ async fn a_silent_broker_is_given_up_in_bounded_time() {
     assert!(results.iter().all(|result| *result == PublishResult::Confirmed), "{results:?}");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_that_were_given_up_leave_no_thread_behind() {
+    let (login, host) = amqp_authority();
+    let valve = Valve::open(&host).await;
+    let through_valve = BrokerSettings {
+        url: AmqpUrl::new(format!("amqp://{login}@{}", valve.address())),
+        connect_timeout: Duration::from_millis(500),
+        ..settings(&format!("t{}.", Uuid::new_v4().simple()))
+    };
+    let mut connected = Vec::new();
+    for _ in 0..3 {
+        connected.push(Broker::connect(&through_valve).await.unwrap());
+    }
+    assert!(library_threads() >= 3);
+    valve.swallow_answers(true);
+    for _ in 0..3 {
+        Broker::connect(&through_valve).await.unwrap_err();
+    }
+    drop(connected);
+    eventually("the threads end", async || library_threads() == 0).await;
+}
+
+fn library_threads() -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let names =
+        tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
+    names.filter(|name| name.trim() == "lapin-io-loop").count()
+}
+
 // Consuming
 
 #[tokio::test(flavor = "multi_thread")]
