@@ -89,3 +89,40 @@ async fn node_wide_a_consumer_timeout_closes_one_tools_channel_and_is_repaired()
     assert_eq!(again.ack().await.unwrap(), AckResult::Acked);
     time_out(1_800_000);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "stops the whole node"]
+async fn node_wide_a_stopped_broker_is_noticed_and_a_started_one_has_everything() {
+    let broker = fresh().await;
+    let prefix = broker.settings().prefix.clone();
+    let sent = publish_to(&broker, "a", 20).await;
+    let consuming = connect(&prefix).await;
+    let mut consumer = Consumer::start(&consuming, &tools(&[("a", 5)])).await.unwrap();
+    let unfinished = receive(&mut consumer, "a message").await;
+    rabbitmqctl(&["stop_app"]);
+    soon("the publishing side's loss", broker.lost()).await;
+    let end = soon("the end", async {
+        loop {
+            if let Err(end) = consumer.recv().await {
+                return end;
+            }
+        }
+    })
+    .await;
+    assert!(matches!(end, ConsumerEnd::ConnectionLost(_)), "{end:?}");
+    assert_eq!(unfinished.ack().await.unwrap(), AckResult::ChannelGone);
+    let error = soon("an answer", Broker::connect(&settings_for(&prefix))).await.unwrap_err();
+    assert!(matches!(error, BrokerError::Connect { .. }), "{error}");
+
+    rabbitmqctl(&["start_app"]);
+    eventually("it answers again", async || Broker::connect(&settings_for(&prefix)).await.is_ok())
+        .await;
+    let consuming = connect(&prefix).await;
+    let mut consumer = Consumer::start(&consuming, &tools(&[("a", 5)])).await.unwrap();
+    let mut seen = HashSet::new();
+    while seen != sent {
+        let delivery = receive(&mut consumer, "everything").await;
+        seen.insert(delivery.message.envelope().unwrap().operation_key);
+        delivery.ack().await.unwrap();
+    }
+}
