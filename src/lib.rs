@@ -3,6 +3,7 @@ pub mod domain;
 pub mod contract_file;
 pub mod ingress;
 pub mod relay;
+pub mod consumer;
 pub mod tool;
 pub mod store;
 pub mod broker;

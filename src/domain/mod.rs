@@ -21,7 +21,7 @@ pub mod retry;
 pub mod step;
 pub mod claim;
 pub mod settle;
-pub mod publish;
+pub mod parking;
 pub mod verbs;
 pub mod outcome;
 

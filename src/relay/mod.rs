@@ -27,7 +27,8 @@ use uuid::Uuid;
 use crate::broker::{
     Broker, BrokerError, BrokerSettings, OutgoingMessage, PublishResult, Publisher,
 };
-use crate::domain::publish::unpublishable;
+use crate::domain::parking::park;
+use crate::domain::reason::Reason;
 use crate::store::{self, Ask, DatabaseUrl, Link, StoreError, Taken, Unconfirmed};
 use idle::Idle;
 use mark::Mark;
@@ -301,8 +302,9 @@ impl Relay {
         self.link
             .transaction(async |connection| {
                 let locked = store::lock_all(connection, &[operation]).await?;
-                let step =
-                    locked.first().and_then(|loaded| unpublishable(&loaded.operation, loaded.now));
+                let step = locked
+                    .first()
+                    .and_then(|loaded| park(&loaded.operation, loaded.now, Reason::Unpublishable));
                 store::write(connection, &step.iter().collect::<Vec<_>>()).await?;
                 store::remove(connection, &[id]).await
             })

@@ -202,3 +202,26 @@ impl Link {
         }
     }
 }
+
+/// Sets a savepoint before a transactional tool's effect.
+///
+/// # Errors
+/// The transaction is to be rolled back.
+pub async fn savepoint(connection: &mut PgConnection) -> Result<(), StoreError> {
+    connection.execute(sqlx::raw_sql("savepoint effect")).await?;
+    Ok(())
+}
+
+/// Keeps (`true`) or undoes what was written since the savepoint.
+///
+/// # Errors
+/// The transaction is to be rolled back.
+pub async fn leave_savepoint(connection: &mut PgConnection, keep: bool) -> Result<(), StoreError> {
+    let statement = if keep {
+        "release savepoint effect"
+    } else {
+        "rollback to savepoint effect; release savepoint effect"
+    };
+    connection.execute(sqlx::raw_sql(statement)).await?;
+    Ok(())
+}

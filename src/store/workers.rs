@@ -58,3 +58,28 @@ pub async fn served_anywhere(
     .await?;
     Ok(served.into_iter().collect())
 }
+
+/// Operations that are parked because no worker had their version, of the versions `served`. Takes
+/// no lock.
+///
+/// # Errors
+/// Nothing was read.
+pub async fn parked_for_version(
+    connection: &mut PgConnection,
+    served: &[(String, String)],
+    most: i64,
+) -> Result<Vec<uuid::Uuid>, StoreError> {
+    let (tools, versions): (Vec<String>, Vec<String>) = served.iter().cloned().unzip();
+    let ids = sqlx::query_scalar(
+        "select o.operation_id from oncebox.operations o \
+         join unnest($1::text[], $2::text[]) as s(tool, version) on o.tool_name = s.tool and o.tool_version = s.version \
+         where (o.status = 'unknown' or o.phase = 'parked') and o.phase = 'parked' and o.reason = 'contract_version_unknown' \
+         limit $3",
+    )
+    .bind(&tools)
+    .bind(&versions)
+    .bind(most)
+    .fetch_all(connection)
+    .await?;
+    Ok(ids)
+}
