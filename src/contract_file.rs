@@ -14,6 +14,7 @@ mod yaml;
 use std::fmt;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use thiserror::Error;
@@ -189,18 +190,17 @@ fn once(
     }
 }
 
-/// What the JSON Schema of the form says.
+/// What the JSON Schema of the form says. Compiled once: that costs more than all the rest.
 fn schema_problems(document: &Json) -> Vec<Problem> {
-    let at_root = |message: String| vec![Problem::new(Pointer::root(), message)];
-    let schema = match serde_json::from_str(CONTRACT_SCHEMA) {
-        Ok(schema) => schema,
-        Err(error) => return at_root(format!("the form's own schema cannot be read: {error}")),
+    static FORM: LazyLock<Result<ArgumentsCheck, String>> = LazyLock::new(|| {
+        let schema = serde_json::from_str(CONTRACT_SCHEMA).map_err(|error| error.to_string())?;
+        ArgumentsCheck::compile(&schema).map_err(|error| error.to_string())
+    });
+    let form = match &*FORM {
+        Ok(form) => form,
+        Err(error) => return vec![Problem::new(Pointer::root(), format!("the form: {error}"))],
     };
-    let check = match ArgumentsCheck::compile(&schema) {
-        Ok(check) => check,
-        Err(error) => return at_root(format!("the form's own schema cannot be used: {error}")),
-    };
-    let problems = check.check(document).err().unwrap_or_default();
+    let problems = form.check(document).err().unwrap_or_default();
     problems.into_iter().map(|p| Problem::new(p.pointer, p.message)).collect()
 }
 

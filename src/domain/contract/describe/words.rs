@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::domain::contract::{Contract, EffectClass, Recoverability};
+use crate::domain::pointer::Pointer;
 
 /// What the tool that asks says of itself.
 pub(super) const STATUS: &str = "Tells how an operation stands. Has no effect and may be called as often as needed.\n\
@@ -74,17 +75,18 @@ fn material(contract: &Contract) -> String {
     format!("Material fields (what makes two requests the same): {}.", fields(contract).join(", "))
 }
 
-/// The material places, with what their omission means.
+/// The material places in the author's order, with what their omission means.
 pub(super) fn fields(contract: &Contract) -> Vec<String> {
     let rule = &contract.fingerprint;
-    let field = |place: &&crate::domain::pointer::Pointer| {
+    let defaulted = rule.places().into_iter().filter(|place| !rule.fields.contains(place));
+    let field = |place: &Pointer| {
         let name = if place.is_root() { "all arguments".to_owned() } else { place.to_string() };
-        match rule.defaults.get(*place) {
+        match rule.defaults.get(place) {
             Some(default) => format!("{name} (omitted: {})", default.to_text()),
             None => name,
         }
     };
-    rule.places().iter().map(field).collect()
+    rule.fields.iter().chain(defaulted).map(field).collect()
 }
 
 /// What `unknown` means for this tool.
