@@ -1,6 +1,6 @@
 //! Contract files: YAML in, checked contracts out, every problem at once.
 //!
-//! A file is read exactly ([`yaml`]), then by the contract's own reader, its relations and the
+//! A file is read exactly (module `yaml`), then by the contract's own reader, its relations and the
 //! JSON Schema of the form; the last is a second net under the reader, whose messages are better.
 //! The text is kept whole, for the registry.
 //!
@@ -23,7 +23,7 @@ use crate::domain::contract::{CONTRACT_SCHEMA, Contract, Problem};
 use crate::domain::json::Json;
 use crate::domain::pointer::Pointer;
 
-pub use arguments::{ArgumentProblem, ArgumentsCheck, MAX_PROBLEMS};
+pub use arguments::{ArgumentProblem, ArgumentsCheck, MAX_PROBLEMS, SchemaError};
 
 /// Longest contract, in bytes: some hundred times what a long one needs, and small enough that the
 /// registry keeps every version whole.

@@ -17,7 +17,7 @@ const KEY_FACTS: [&str; 12] = [
     "Create one support ticket",
     "Use it when:",
     "Do not use it when:",
-    "Effect: creates or commands something once for each operation key",
+    "Effect: creates or commands something, at most once for each operation key",
     "supplied by the application",
     "do not invent one",
     "A new key only when: the user asks for a second ticket",

@@ -76,6 +76,18 @@ pub(super) fn is_required(schema: &Value, pointer: &Pointer) -> bool {
     })
 }
 
+/// Whether `format` stands anywhere. As a keyword its value is a text; a property of that name has
+/// a schema.
+pub(super) fn uses_format(schema: &Value) -> bool {
+    match schema {
+        Value::Object(members) => {
+            members.get("format").is_some_and(Value::is_string) || members.values().any(uses_format)
+        }
+        Value::Array(items) => items.iter().any(uses_format),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
+}
+
 /// The names of the properties at the top.
 pub(super) fn property_names(schema: &Value) -> impl Iterator<Item = &str> {
     let properties = schema.get("properties").and_then(Value::as_object);

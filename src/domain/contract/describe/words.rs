@@ -39,11 +39,14 @@ const NO_EFFECT: &str = "Answer rejected: see reason and next_action. Answer fai
 pub(super) fn effect(contract: &Contract) -> String {
     let what = match contract.effect_class {
         EffectClass::Read => "reads and changes nothing",
+        EffectClass::NaturalIdempotent if contract.sends_version_precondition() => {
+            "sets a target to a value, if the target still has the version that the arguments name"
+        }
         EffectClass::NaturalIdempotent => {
             "sets a target to a value; doing it twice ends in the same state, but may overwrite a newer value"
         }
         EffectClass::KeyBased => {
-            "creates or commands something once for each operation key; a new key means a second effect"
+            "creates or commands something, at most once for each operation key; a new key means a second effect"
         }
         EffectClass::Append => "adds to something; every new operation adds again",
         EffectClass::Irreversible => {
