@@ -8,6 +8,7 @@
 //! tool ([`Contract::unsupported`]).
 
 mod arguments;
+mod checked;
 mod messages;
 mod yaml;
 
@@ -24,6 +25,7 @@ use crate::domain::json::Json;
 use crate::domain::pointer::Pointer;
 
 pub use arguments::{ArgumentProblem, ArgumentsCheck, MAX_PROBLEMS, SchemaError};
+pub use checked::{CheckedContract, Examined};
 
 /// Longest contract, in bytes: some hundred times what a long one needs, and small enough that the
 /// registry keeps every version whole.

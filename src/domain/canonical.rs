@@ -7,6 +7,9 @@
 //! Whatever changes a byte of this form changes every stored fingerprint: then [`CANON_VERSION`]
 //! must rise and the old form must stay readable.
 
+#[cfg(test)]
+mod tests;
+
 use serde::{Deserialize, Serialize};
 use unicode_normalization::UnicodeNormalization as _;
 

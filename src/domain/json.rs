@@ -9,6 +9,8 @@
 //! would be a second door without these checks.
 
 mod read;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 
@@ -54,8 +56,8 @@ pub struct JsonLimits {
 }
 
 impl JsonLimits {
-    /// No setting may allow more: reading recurses, and a test reads this depth on the smallest
-    /// stack that a runtime thread gets.
+    /// No setting may allow more: reading recurses, and a test reads this depth on a quarter of the
+    /// stack that a thread of the runtime gets.
     pub const DEEPEST: usize = 256;
 }
 

@@ -10,6 +10,8 @@
 //! Absent on purpose: `Display`, so that no whole key slips into a log line.
 
 pub mod shape;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 

@@ -5,10 +5,26 @@
 //! in its one form). A [`contract`] says which parameters count, what the downstream's answers
 //! prove and what a retry may do; an [`attempt`] says what was learned.
 
-pub mod attempt;
-pub mod canonical;
-pub mod contract;
-pub mod fingerprint;
+#![warn(clippy::wildcard_enum_match_arm)]
+
+pub mod pointer;
 pub mod json;
 pub mod key;
-pub mod pointer;
+pub mod canonical;
+pub mod fingerprint;
+pub mod contract;
+pub mod reason;
+pub mod lifecycle;
+pub mod operation;
+pub mod attempt;
+pub mod rule;
+pub mod retry;
+pub mod step;
+pub mod claim;
+pub mod settle;
+pub mod publish;
+pub mod verbs;
+pub mod outcome;
+
+#[cfg(test)]
+mod samples;

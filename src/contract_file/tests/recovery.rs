@@ -127,6 +127,16 @@ fn numbers_survive_from_the_file_to_fingerprint_body_and_schema() {
     );
 }
 
+/// The registry compares with digests that earlier releases have stored: a release that computes
+/// another one takes every tool out of service.
+#[test]
+fn the_material_digest_is_the_same_in_every_release() {
+    assert_eq!(
+        contract(EVERYTHING).material_digest(),
+        "66f66602e991681337321c361ab9af5e5cb92581cfa99cdb62947e9f74024fe0"
+    );
+}
+
 #[test]
 fn the_material_digest_changes_with_the_material_part_only() {
     let digest = |text: &str| contract(text).material_digest();
@@ -143,6 +153,8 @@ fn the_material_digest_changes_with_the_material_part_only() {
     ] {
         assert_ne!(digest(&changed(TICKETS, from, to)), before, "{to}");
     }
+    let exact = changed(EVERYTHING, "factor: 1.50", "factor: 1.5");
+    assert_ne!(digest(&exact), digest(EVERYTHING), "1.50 and 1.5 are two bodies");
     let harmless = changed(TICKETS, "key_based", "natural_idempotent");
     let other =
         changed(&harmless, "natural_idempotent", "natural_idempotent\nstale_write: harmless");
