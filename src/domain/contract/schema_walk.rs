@@ -39,7 +39,7 @@ pub(super) fn declared<'a>(schema: &'a Value, pointer: &Pointer) -> Declared<'a>
     for token in pointer.tokens() {
         at = match step(at, token) {
             Declared::As(inner) => inner,
-            other => return other,
+            told @ (Declared::CannotTell | Declared::No) => return told,
         };
     }
     Declared::As(at)

@@ -232,7 +232,7 @@ fn segment(text: &str) -> Result<Part, TemplateSyntax> {
         Part::Literal(literal) if is_dots(&literal) => {
             Err(TemplateSyntax::Url("a URL's path has no '.' or '..' segments, encoded or not"))
         }
-        part => Ok(part),
+        part @ (Part::Literal(_) | Part::Value(_)) => Ok(part),
     }
 }
 
