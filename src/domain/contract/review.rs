@@ -63,8 +63,8 @@ impl Contract {
         });
         let mut findings: Vec<Finding> = problems.chain(unsupported).collect();
         let mut listed = Listed(&mut findings);
-        flags::collect(self, &mut listed);
         notes::collect(self, &mut listed);
+        flags::collect(self, &mut listed);
         findings.sort_by_key(|finding| finding.severity);
         findings
     }

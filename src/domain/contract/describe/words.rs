@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::domain::contract::{Contract, EffectClass, Recoverability};
+use crate::domain::pointer::Pointer;
 
 /// What the tool that asks says of itself.
 pub(super) const STATUS: &str = "Tells how an operation stands. Has no effect and may be called as often as needed.\n\
@@ -38,11 +39,14 @@ const NO_EFFECT: &str = "Answer rejected: see reason and next_action. Answer fai
 pub(super) fn effect(contract: &Contract) -> String {
     let what = match contract.effect_class {
         EffectClass::Read => "reads and changes nothing",
+        EffectClass::NaturalIdempotent if contract.sends_version_precondition() => {
+            "sets a target to a value, if the target still has the version that the arguments name"
+        }
         EffectClass::NaturalIdempotent => {
             "sets a target to a value; doing it twice ends in the same state, but may overwrite a newer value"
         }
         EffectClass::KeyBased => {
-            "creates or commands something once for each operation key; a new key means a second effect"
+            "creates or commands something, at most once for each operation key; a new key means a second effect"
         }
         EffectClass::Append => "adds to something; every new operation adds again",
         EffectClass::Irreversible => {
@@ -74,17 +78,18 @@ fn material(contract: &Contract) -> String {
     format!("Material fields (what makes two requests the same): {}.", fields(contract).join(", "))
 }
 
-/// The material places, with what their omission means.
+/// The material places in the author's order, with what their omission means.
 pub(super) fn fields(contract: &Contract) -> Vec<String> {
     let rule = &contract.fingerprint;
-    let field = |place: &&crate::domain::pointer::Pointer| {
+    let defaulted = rule.places().into_iter().filter(|place| !rule.fields.contains(place));
+    let field = |place: &Pointer| {
         let name = if place.is_root() { "all arguments".to_owned() } else { place.to_string() };
-        match rule.defaults.get(*place) {
+        match rule.defaults.get(place) {
             Some(default) => format!("{name} (omitted: {})", default.to_text()),
             None => name,
         }
     };
-    rule.places().iter().map(field).collect()
+    rule.fields.iter().chain(defaulted).map(field).collect()
 }
 
 /// What `unknown` means for this tool.

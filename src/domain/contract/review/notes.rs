@@ -1,5 +1,6 @@
 //! What is good to know about a contract.
 
+use crate::domain::contract::schema_walk::uses_format;
 use crate::domain::contract::{Contract, Recoverability, duration_text};
 
 use super::Listed;
@@ -25,6 +26,11 @@ pub(super) fn collect(contract: &Contract, listed: &mut Listed<'_>) {
         contract.retention.result.is_some() || contract.retention.tombstone.is_some(),
         &["retention"],
         "is not carried out in this release: nothing is dropped, and no record expires",
+    );
+    listed.note(
+        uses_format(&contract.arguments),
+        &["arguments"],
+        "format describes and checks nothing (JSON Schema 2020-12's default); use pattern for what must hold",
     );
     let normalised = contract.fingerprint.text.keys().next().is_some();
     listed.note(

@@ -224,6 +224,21 @@ fn a_missing_key_never_drops_out() {
 }
 
 #[test]
+fn an_optional_argument_beside_the_key_does_not_take_the_key_along() {
+    for request in [
+        request("http://h/", &[("Idempotency-Key", "{idempotency_key}-{/a}")], None),
+        request("http://h/", &[("Idempotency-Key", "{/a}-{idempotency_key}")], None),
+        request("http://h/", &[("Authorization", "${env:TOKEN}{/a}")], None),
+        request("http://h/", &[], Some(r#"{"k":"{idempotency_key}-{/a}"}"#)),
+    ] {
+        let error = render(&request, "{}").unwrap_err();
+        assert!(matches!(error.problem, TemplateProblem::Missing(_)), "{error}");
+        assert!(request.check_buildable(&json("{}")).is_err());
+        assert!(render(&request, r#"{"a":"x"}"#).is_ok());
+    }
+}
+
+#[test]
 fn buildable_arguments_are_told_early_whatever_the_secrets() {
     let with = request(
         "${env:BASE}/t/{/id}?q={/q}",
