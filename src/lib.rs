@@ -1,2 +1,8 @@
 //! oncebox: one business effect per operation, or an honest "cannot know".
 pub mod domain;
+pub mod contract_file;
+pub mod ingress;
+pub mod relay;
+pub mod tool;
+pub mod store;
+pub mod broker;

@@ -47,6 +47,8 @@ pub struct FingerprintRule {
     /// A default inside a field fills in a member of an object that is there; it never makes the
     /// object: `{}` and `{"a": {"b": 1}}` are the same under `fields: [/a/b], defaults: {/a/b: 1}`,
     /// but not under `fields: [/a]`, unless `/a` has a default too. It never adds to an array.
+    /// Defaults apply from the outside in, so that an object that is itself a default counts as if
+    /// it had been sent.
     pub defaults: BTreeMap<Pointer, Json>,
     /// Changes at places in or at the material ones, in the order given; they apply to defaults
     /// too, and leave alone what is no string.

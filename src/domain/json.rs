@@ -56,8 +56,8 @@ pub struct JsonLimits {
 }
 
 impl JsonLimits {
-    /// No setting may allow more: reading recurses, and a test reads this depth on the smallest
-    /// stack that a runtime thread gets.
+    /// No setting may allow more: reading recurses, and a test reads this depth on a quarter of the
+    /// stack that a thread of the runtime gets.
     pub const DEEPEST: usize = 256;
 }
 

@@ -4,11 +4,26 @@
 //! ([`fingerprint`], from a document that [`json`] has read strictly and [`canonical`] has written
 //! in its one form).
 
-pub mod attempt;
-pub mod canonical;
-pub mod fingerprint;
+#![warn(clippy::wildcard_enum_match_arm)]
+
+pub mod pointer;
 pub mod json;
 pub mod key;
-pub mod pointer;
+pub mod canonical;
+pub mod fingerprint;
+pub mod contract;
+pub mod reason;
+pub mod lifecycle;
+pub mod operation;
+pub mod attempt;
+pub mod rule;
+pub mod retry;
+pub mod step;
+pub mod claim;
+pub mod settle;
+pub mod publish;
+pub mod verbs;
+pub mod outcome;
+
 #[cfg(test)]
 mod samples;

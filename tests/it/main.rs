@@ -1,3 +1,5 @@
-//! The promises, each tested at the boundary where it could be lost.
-
+//! The promises, each a module, against real PostgreSQL and RabbitMQ.
+mod broker_layer;
 mod canonical_json;
+mod raw_amqp;
+mod tcp_valve;

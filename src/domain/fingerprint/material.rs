@@ -8,13 +8,24 @@ use crate::domain::pointer::Pointer;
 
 /// Every material place that has a value, by its pointer's text.
 pub(super) fn values(arguments: &Json, rule: &FingerprintRule) -> Vec<(String, Json)> {
-    let value = |place: &Pointer| Some((place.to_string(), value_at(arguments, place, rule)?));
-    rule.places().into_iter().filter_map(value).collect()
+    let mut values: Vec<(&Pointer, Option<Json>)> = Vec::new();
+    for place in rule.places() {
+        // Outer places come first. One place inside another has its part of that one's value, so
+        // that the two can never see different defaults.
+        let outer =
+            values.iter().find_map(|(outer, value)| Some((place.within(outer)?, value.as_ref())));
+        let value = match outer {
+            Some((way, value)) => value.and_then(|value| value.at_tokens(way)).cloned(),
+            None => outermost(arguments, place, rule),
+        };
+        values.push((place, value));
+    }
+    values.into_iter().filter_map(|(place, value)| Some((place.to_string(), value?))).collect()
 }
 
-fn value_at(arguments: &Json, place: &Pointer, rule: &FingerprintRule) -> Option<Json> {
-    let mut value = sent_or_default(arguments, place, rule)?.clone();
-    // Pointers order from the outside in: a default object is there before its members are.
+fn outermost(arguments: &Json, place: &Pointer, rule: &FingerprintRule) -> Option<Json> {
+    let mut value = arguments.at(place).or_else(|| rule.defaults.get(place))?.clone();
+    // Outer places first here too: a default object is there before its members are filled in.
     for (inner, default) in &rule.defaults {
         if let Some(way) = inner.within(place) {
             fill_in(&mut value, way, default);
@@ -26,23 +37,6 @@ fn value_at(arguments: &Json, place: &Pointer, rule: &FingerprintRule) -> Option
         }
     }
     Some(value)
-}
-
-/// What was sent, else the place's default, else its part of the default of the nearest omitted
-/// place around it.
-fn sent_or_default<'a>(
-    arguments: &'a Json,
-    place: &Pointer,
-    rule: &'a FingerprintRule,
-) -> Option<&'a Json> {
-    let defaulted = || {
-        (0..=place.tokens().len()).rev().find_map(|length| {
-            let (outer, way) = place.tokens().split_at_checked(length)?;
-            let omitted = arguments.at_tokens(outer).is_none();
-            rule.defaults.get(&Pointer::from(outer.to_vec())).filter(|_| omitted)?.at_tokens(way)
-        })
-    };
-    arguments.at(place).or_else(defaulted)
 }
 
 /// Adds an omitted member to an object that is there.

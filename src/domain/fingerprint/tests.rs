@@ -212,6 +212,16 @@ fn differences_are_pointers() {
     check("{}", "{}", &[]);
     check(r#"{"a":1,"b":2,"c":3}"#, r#"{"a":1,"b":3}"#, &["/b", "/c"]);
     check(r#"{"a/b":1,"d":1}"#, r#"{"d":2}"#, &["/a~1b", "/d"]);
+    let nested = rule(r#"{"fields":["/a","/a/b"]}"#);
+    let digests_of = |text: &str| material("t", "1", "acme", &json(text), &nested).digests;
+    assert_eq!(
+        differing(&digests_of(r#"{"a":{"b":1,"c":1}}"#), &digests_of(r#"{"a":{"b":1}}"#)),
+        ["/a"]
+    );
+    assert_eq!(
+        differing(&digests_of(r#"{"a":{"b":1}}"#), &digests_of(r#"{"a":{}}"#)),
+        ["/a", "/a/b"]
+    );
     let equal_values = digests(r#"{"a":1,"b":1}"#);
     assert_ne!(equal_values["/a"], equal_values["/b"]);
     assert_eq!(equal_values["/a"].len(), 64);
@@ -258,6 +268,54 @@ fn golden_digests_stand() {
             &under,
         );
         assert_eq!(computed.fingerprint.as_str(), text("fingerprint"), "{}", text("about"));
+    }
+}
+
+/// Small arguments and rules over two names, so that they meet often.
+fn small_object() -> impl Strategy<Value = Json> {
+    let leaf =
+        prop_oneof![Just(json("1")), Just(json("null")), Just(json("\" x\"")), Just(json("{}"))];
+    let object = |value: BoxedStrategy<Json>| {
+        proptest::collection::btree_map("[ab]", value, 0..3)
+            .prop_map(|m| Json::Object(m.into_iter().collect()))
+    };
+    let inner = object(leaf.clone().boxed());
+    object(prop_oneof![leaf, inner].boxed())
+}
+
+fn small_rule() -> impl Strategy<Value = FingerprintRule> {
+    let place = || "(/[ab]){0,3}".prop_map(|text| Pointer::parse(&text).unwrap());
+    let value = prop_oneof![small_object(), Just(json("1")), Just(json("\"x \""))];
+    let text = proptest::collection::btree_map(place(), Just(vec![TextRule::Trim]), 0..2);
+    let defaults = proptest::collection::btree_map(place(), value, 0..4);
+    (proptest::collection::vec(place(), 0..3), defaults, text).prop_map(
+        |(fields, defaults, text)| FingerprintRule {
+            fields,
+            defaults,
+            text,
+            numbers: NumberRule::Exact,
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+
+    /// Whatever the fields are: to send what an omission means is to send the same request.
+    #[test]
+    fn an_explicit_default_is_the_same_request(arguments in small_object(), rule in small_rule()) {
+        for (place, default) in &rule.defaults {
+            let Some((name, to_object)) = place.tokens().split_last() else { continue };
+            let mut explicit = arguments.clone();
+            let Some(Json::Object(members)) = explicit.at_tokens_mut(to_object) else { continue };
+            if members.iter().all(|(present, _)| present != name) {
+                members.push((name.clone(), default.clone()));
+                prop_assert_eq!(
+                    material("t", "1", "acme", &explicit, &rule),
+                    material("t", "1", "acme", &arguments, &rule)
+                );
+            }
+        }
     }
 }
 

@@ -1,0 +1,98 @@
+//! Stable reason codes: what a caller, an operator and `docs/errors/` call the same thing.
+
+macro_rules! reasons {
+    ($($(#[$doc:meta])* $name:ident = $code:literal,)*) => {
+        /// Why a record is where it is, or why a submission was refused. Each code has a page in
+        /// `docs/errors/`.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum Reason { $($(#[$doc])* $name,)* }
+
+        impl Reason {
+            /// Every reason.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// The stable code.
+            #[must_use]
+            pub fn code(self) -> &'static str {
+                match self { $(Self::$name => $code,)* }
+            }
+        }
+    };
+}
+
+reasons! {
+    /// The key stands for another request.
+    KeyReused = "operation_key_reused_with_different_request",
+    /// The arguments do not fit the contract.
+    InvalidArguments = "invalid_arguments",
+    /// No worker, or no registry row, has this contract version.
+    ContractVersionUnknown = "contract_version_unknown",
+    /// The stored arguments no longer give the stored fingerprint.
+    FingerprintDisagreement = "fingerprint_disagreement",
+    /// The contract's attempts, or its time to give up, ran out.
+    AttemptsExhausted = "attempts_exhausted",
+    /// The downstream said a definite no.
+    Refused = "refused",
+    /// The downstream said no after an attempt whose outcome nobody knows.
+    RefusedAfterUnproved = "refused_after_unproved",
+    /// Nothing here can prove what happened, and sending again could double it.
+    NoProof = "no_proof",
+    /// The downstream's time to recognise our key has passed.
+    WindowClosed = "window_closed",
+    /// Two authentic pieces of evidence contradict each other.
+    Conflict = "conflict",
+    /// The operation lost its worker again and again.
+    WorkerLost = "worker_lost",
+    /// The tool's code panicked again and again.
+    ToolPanicked = "tool_panicked",
+    /// The message can never be put on the wire.
+    Unpublishable = "unpublishable",
+    /// The outcome could not be written with its evidence.
+    StoreFailed = "store_failed",
+    /// An operator resolved it: there was no effect.
+    ResolvedNotApplied = "resolved_not_applied",
+    /// An operator resolved it: there was an effect, and it was undone.
+    Compensated = "compensated",
+    /// An operator put a lost message back whose effect may exist.
+    MayHaveBeenSent = "may_have_been_sent",
+    /// An earlier operation with its ordering key is unfinished.
+    WaitingForOrder = "waiting_for_order",
+    /// The tool's breaker is open after 401 or 403.
+    DownstreamDenied = "downstream_denied",
+    /// Tries again later: nothing was done.
+    NotNow = "not_now",
+    /// Tries again later: nothing left the worker.
+    NotSent = "not_sent",
+    /// Tries again later with the same key: the outcome is open.
+    Ambiguous = "ambiguous",
+    /// Not allowed to this actor.
+    NotAuthorized = "not_authorized",
+    /// The approval passed its time.
+    ApprovalExpired = "approval_expired",
+    /// Nobody answered the request for approval.
+    ApprovalTimedOut = "approval_timed_out",
+    /// The target is not as the contract demands.
+    PreconditionFailed = "precondition_failed",
+    /// An older operation with the same material arguments is unfinished.
+    SuspectedTwin = "suspected_twin",
+}
+
+impl Reason {
+    /// The reason that `code` names.
+    #[must_use]
+    pub fn from_code(code: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|reason| reason.code() == code)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_unique_and_read_back() {
+        for reason in Reason::ALL {
+            assert_eq!(Reason::from_code(reason.code()), Some(*reason));
+        }
+    }
+}

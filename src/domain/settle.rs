@@ -1,0 +1,271 @@
+//! Decides what an attempt's result makes of the record, given its locked row.
+//!
+//! Proof of an effect is accepted from anyone. Everything else, retries, refusals and "nothing
+//! happened", only from the owner of the claim, by its fencing token.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::attempt::{Ambiguity, Effect, Learned, NotSent, Response};
+use super::claim::Ticket;
+use super::lifecycle::{Event, Next, State, next};
+use super::operation::{Operation, Timestamp};
+use super::reason::Reason;
+use super::retry;
+use super::rule::{AttemptRule, LOST_CLAIMS_PARKED, Resend};
+use super::step::{Step, Trace};
+
+/// The decision.
+#[derive(Debug)]
+pub enum Settle {
+    /// Write this.
+    Write(Box<Step>),
+    /// The record already holds this very receipt.
+    Acknowledged,
+    /// The claim is not this owner's any more, and it has no proof: nothing is written but a trace.
+    LostLease,
+}
+
+/// Decides what the result `learned` of the attempt `ticket` makes of `row`.
+///
+/// `jitter` is a sample from 0 to 1 for the next wait.
+#[must_use]
+pub fn decide(
+    row: &Operation,
+    ticket: &Ticket,
+    learned: &Learned,
+    now: Timestamp,
+    rule: &AttemptRule,
+    jitter: f64,
+) -> Settle {
+    match learned {
+        Learned::Applied(effect) => return prove(row, ticket, effect),
+        Learned::Already(effect) if ticket.is_resend() => return prove(row, ticket, effect),
+        Learned::Already(_)
+        | Learned::NotSent(_)
+        | Learned::NotNow { .. }
+        | Learned::Denied
+        | Learned::Refused
+        | Learned::Ambiguous(_)
+        | Learned::Panicked => {}
+    }
+    if row.token != ticket.token || !matches!(row.state, State::Claimed | State::Sent) {
+        return Settle::LostLease;
+    }
+    let owned = Owned { row, ticket, now, rule, jitter };
+    Settle::Write(Box::new(match learned {
+        Learned::NotSent(NotSent::Unbuildable) => owned.unbuildable(),
+        Learned::NotSent(NotSent::Draining) => owned.give_back(),
+        Learned::NotSent(why) => owned.defer(Reason::NotSent, why.code(), None),
+        Learned::NotNow { retry_after } => owned.defer(Reason::NotNow, "not_now", *retry_after),
+        Learned::Denied => owned.defer(Reason::DownstreamDenied, "downstream_denied", None),
+        Learned::Refused => owned.refuse(),
+        Learned::Ambiguous(why) => owned.recover_later(*why),
+        // Not listed as done for a first send: then it is an answer like any in no list.
+        Learned::Already(_) | Learned::Applied(_) => owned.recover_later(Ambiguity::UnlistedStatus),
+        Learned::Panicked => owned.panicked(),
+    }))
+}
+
+/// Settles `row` with evidence that cannot be written as it is (a row that the database keeps
+/// refusing): unknown, so that its neighbours do not notice and nothing is called done.
+#[must_use]
+pub fn unstorable(row: &Operation) -> Step {
+    let mut step = Step::from(row)
+        .moved(Event::LoseTrack, Some(Reason::StoreFailed))
+        .traced(Trace::with("unknown", json!({ "reason": Reason::StoreFailed.code() })));
+    step.record.token = row.token.next();
+    step
+}
+
+/// Settles a transactional tool's operation: its effect is in the very transaction that writes this.
+#[must_use]
+pub fn commit(row: &Operation, ticket: &Ticket, effect: &Effect, now: Timestamp) -> Option<Step> {
+    let owner = row.token == ticket.token && row.state == State::Claimed && row.leased_at(now);
+    owner.then(|| applied(row, effect).traced(Trace::new("settled")))
+}
+
+/// An authentic receipt, from anyone.
+fn prove(row: &Operation, ticket: &Ticket, effect: &Effect) -> Settle {
+    let receipt = effect.receipt.as_str();
+    match next(row.state, Event::Proof) {
+        Next::To(_) => {
+            let mut step =
+                applied(row, effect).traced(Trace::new("committed")).traced(Trace::new("settled"));
+            if row.token != ticket.token {
+                step.trace.insert(0, Trace::new("reconciled"));
+            }
+            // Whoever else holds a claim on it finds it moved on.
+            step.record.token = row.token.next();
+            Settle::Write(Box::new(step))
+        }
+        Next::Stay if row.effect_reference.as_deref() == Some(receipt) => Settle::Acknowledged,
+        Next::Stay => Settle::Write(Box::new(Step::from(row).traced(conflict(receipt)))),
+        Next::Conflict | Next::Refused(_) => {
+            let mut step = Step::from(row)
+                .moved(Event::Proof, Some(Reason::Conflict))
+                .traced(conflict(receipt));
+            step.record.effect_reference =
+                step.record.effect_reference.or(Some(receipt.to_owned()));
+            step.record.token = row.token.next();
+            Settle::Write(Box::new(step))
+        }
+    }
+}
+
+fn conflict(receipt: &str) -> Trace {
+    Trace::with("conflict", json!({ "receipt": receipt }))
+}
+
+fn applied(row: &Operation, effect: &Effect) -> Step {
+    let mut step = Step::from(row).moved(Event::Proof, None);
+    let record = &mut step.record;
+    record.lost_claims = 0;
+    record.effect_reference = Some(effect.receipt.as_str().to_owned());
+    record.response_dropped = effect.response == Response::Dropped;
+    record.response = match &effect.response {
+        Response::Kept(text) => Some(text.clone()),
+        Response::None | Response::Dropped => None,
+    };
+    step
+}
+
+/// An attempt whose owner still holds the claim.
+struct Owned<'a> {
+    row: &'a Operation,
+    ticket: &'a Ticket,
+    now: Timestamp,
+    rule: &'a AttemptRule,
+    jitter: f64,
+}
+
+impl Owned<'_> {
+    /// The record as if this attempt's mark had never been written.
+    fn unmarked(&self) -> Step {
+        let mut step = Step::from(self.row);
+        step.record.lost_claims = 0;
+        step.record.first_sent_at = self.ticket.prior_first_sent_at;
+        if self.ticket.marked {
+            step.record.attempts = step.record.attempts.saturating_sub(1);
+        }
+        step
+    }
+
+    fn unproved_before(&self) -> bool {
+        self.ticket.prior_first_sent_at.is_some()
+    }
+
+    /// Nothing was done this time; try again, up to `give_up`.
+    fn defer(&self, reason: Reason, code: &'static str, retry_after: Option<Duration>) -> Step {
+        let mut step = self.unmarked();
+        step.record.deferrals = step.record.deferrals.saturating_add(1);
+        let wait = retry::delay(self.rule, step.record.deferrals, self.jitter)
+            .max(retry_after.unwrap_or_default());
+        let due = self.now.after(wait);
+        if due.since(self.row.opened_at) > self.rule.give_up {
+            return self.exhausted(step);
+        }
+        schedule(step, reason, code, due)
+    }
+
+    /// The worker drains before anything was sent: the next one takes it at once.
+    fn give_back(&self) -> Step {
+        schedule(self.unmarked(), Reason::NotSent, NotSent::Draining.code(), self.now)
+    }
+
+    /// No request can be built from these arguments, now or ever.
+    fn unbuildable(&self) -> Step {
+        let step = self.unmarked();
+        if self.unproved_before() {
+            lose_track(step, Reason::NoProof)
+        } else {
+            reject(step, Reason::InvalidArguments)
+        }
+    }
+
+    /// A refusal proves that there is no effect only if no earlier attempt is unproved.
+    fn refuse(&self) -> Step {
+        if self.unproved_before() {
+            let mut step = Step::from(self.row);
+            step.record.lost_claims = 0;
+            return lose_track(step, Reason::RefusedAfterUnproved);
+        }
+        let mut step = Step::from(self.row);
+        step.record.lost_claims = 0;
+        step.record.first_sent_at = None;
+        fail(step, Reason::Refused)
+    }
+
+    /// The outcome is open: send again with the same key while that can do no harm, else stop.
+    fn recover_later(&self, why: Ambiguity) -> Step {
+        let mut step = Step::from(self.row);
+        let killed = why == Ambiguity::Panicked;
+        step.record.lost_claims = if killed { self.row.lost_claims.saturating_add(1) } else { 0 };
+        let due = self.now.after(retry::delay(self.rule, step.record.attempts, self.jitter));
+        if killed
+            && step.record.lost_claims >= LOST_CLAIMS_PARKED
+            && self.rule.may_resend(&step.record, due)
+        {
+            return park(step, Reason::ToolPanicked);
+        }
+        if step.record.attempts >= self.rule.attempts {
+            return lose_track(step, Reason::AttemptsExhausted);
+        }
+        if self.rule.may_resend(&step.record, due) {
+            return schedule(step, Reason::Ambiguous, why.code(), due);
+        }
+        let reason = if matches!(self.rule.resend, Resend::Within(_)) {
+            Reason::WindowClosed
+        } else {
+            Reason::NoProof
+        };
+        let step = step.traced(Trace::with("committed", json!({ "ambiguous": why.code() })));
+        lose_track(step, reason)
+    }
+
+    /// The tool panicked with its gate shut: nothing was sent, but it may do so every time.
+    fn panicked(&self) -> Step {
+        let mut step = self.unmarked();
+        step.record.lost_claims = self.row.lost_claims.saturating_add(1);
+        if step.record.lost_claims >= LOST_CLAIMS_PARKED {
+            return park(step, Reason::ToolPanicked);
+        }
+        let due = self.now.after(retry::delay(self.rule, step.record.lost_claims, self.jitter));
+        schedule(step, Reason::ToolPanicked, "tool_panicked", due)
+    }
+
+    fn exhausted(&self, step: Step) -> Step {
+        if self.unproved_before() {
+            lose_track(step, Reason::AttemptsExhausted)
+        } else {
+            fail(step, Reason::AttemptsExhausted)
+        }
+    }
+}
+
+fn schedule(step: Step, reason: Reason, code: &'static str, due: Timestamp) -> Step {
+    step.moved(Event::Schedule, Some(reason))
+        .traced(Trace::with("retry_scheduled", json!({ "why": code })))
+        .published(due)
+}
+
+fn fail(step: Step, reason: Reason) -> Step {
+    let ended = json!({ "status": "failed_permanent", "reason": reason.code() });
+    step.moved(Event::Fail, Some(reason)).traced(Trace::with("settled", ended))
+}
+
+fn reject(step: Step, reason: Reason) -> Step {
+    step.moved(Event::Reject, Some(reason))
+        .traced(Trace::with("rejected", json!({ "reason": reason.code() })))
+}
+
+fn park(step: Step, reason: Reason) -> Step {
+    step.moved(Event::Park, Some(reason))
+        .traced(Trace::with("parked", json!({ "reason": reason.code() })))
+}
+
+fn lose_track(step: Step, reason: Reason) -> Step {
+    step.moved(Event::LoseTrack, Some(reason))
+        .traced(Trace::with("unknown", json!({ "reason": reason.code() })))
+}

@@ -1,0 +1,95 @@
+//! What a decision writes: the record as it shall be, its trace, and a message if one is due.
+
+use serde_json::{Value, json};
+
+use super::lifecycle::{Event, Next, State, next};
+use super::operation::{Operation, Timestamp};
+use super::reason::Reason;
+
+/// One row of the trace. Never arguments, responses or secrets.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Trace {
+    /// The transition's name.
+    pub event: &'static str,
+    /// What an operator may want to know besides.
+    pub detail: Option<Value>,
+}
+
+impl Trace {
+    /// A transition with nothing to add.
+    #[must_use]
+    pub fn new(event: &'static str) -> Self {
+        Self { event, detail: None }
+    }
+
+    /// A transition and what there is to tell of it.
+    #[must_use]
+    pub fn with(event: &'static str, detail: Value) -> Self {
+        Self { event, detail: Some(detail) }
+    }
+}
+
+/// One write: applied as a whole in the transaction that read the record, or not at all.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Step {
+    /// The record as it shall be.
+    pub record: Operation,
+    /// The token that the record had when it was read; the write is fenced by it.
+    pub read_token: super::operation::Token,
+    /// Rows for the trace, in order.
+    pub trace: Vec<Trace>,
+    /// An outbox row that falls due then.
+    pub publish_at: Option<Timestamp>,
+    /// The record finished: the next one of its ordering key may go.
+    pub frees_order: bool,
+}
+
+impl Step {
+    /// Begins with the record as it was read.
+    #[must_use]
+    pub fn from(read: &Operation) -> Self {
+        Self {
+            record: read.clone(),
+            read_token: read.token,
+            trace: Vec::new(),
+            publish_at: None,
+            frees_order: false,
+        }
+    }
+
+    /// Adds a row to the trace.
+    #[must_use]
+    pub fn traced(mut self, row: Trace) -> Self {
+        self.trace.push(row);
+        self
+    }
+
+    /// Moves the record by `event`. A move that the table refuses leaves the state as it is and says
+    /// so in the trace: a decision that asks for it has a fault, and the record must not pay for it.
+    #[must_use]
+    pub fn moved(mut self, event: Event, reason: Option<Reason>) -> Self {
+        let before = self.record.state;
+        match next(before, event) {
+            Next::To(state) => self.enter(state, reason),
+            Next::Conflict => self.enter(State::Unknown, Some(Reason::Conflict)),
+            Next::Stay => {}
+            Next::Refused(why) => self.trace.push(Trace::with("refused", json!({ "why": why }))),
+        }
+        self
+    }
+
+    fn enter(&mut self, state: State, reason: Option<Reason>) {
+        self.frees_order = state.is_finished() && self.record.order.is_some();
+        self.record.enter(state, reason);
+    }
+
+    /// Publishes the record when it is due at `at`.
+    #[must_use]
+    pub fn published(mut self, at: Timestamp) -> Self {
+        self.record.due_at = at;
+        self.record.queued_at = at;
+        self.record.sweeps = 0;
+        self.publish_at = Some(at);
+        self
+    }
+}

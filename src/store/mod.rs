@@ -1,0 +1,33 @@
+//! All SQL: one statement a function, on the caller's connection.
+//!
+//! A function says which lock it takes and what zero rows mean. The caller owns the transaction
+//! ([`Link::transaction`]), so that insert or lock → decide → write → commit is one piece.
+//!
+//! Absent on purpose: decisions (they are in [`crate::domain`]), a connection pool for workers (each
+//! loop owns one connection, see [`Link`]), and anything of RabbitMQ.
+
+mod link;
+mod migrate;
+mod row;
+mod operations;
+mod outbox;
+mod trace;
+mod sweep;
+mod submissions;
+mod contracts;
+mod workers;
+mod dead_letters;
+mod listen;
+
+pub use contracts::*;
+pub use dead_letters::*;
+pub use link::{DatabaseUrl, Link, StoreError};
+pub use listen::WakeUp;
+pub use migrate::{Migrated, Publisher as PublisherRole, migrate};
+pub use operations::*;
+pub use outbox::*;
+pub use row::Loaded;
+pub use submissions::*;
+pub use sweep::*;
+pub use trace::*;
+pub use workers::*;

@@ -1,0 +1,121 @@
+//! Between the table's columns and [`Operation`].
+
+use sqlx::Row as _;
+use sqlx::postgres::PgRow;
+use time::OffsetDateTime;
+
+use super::StoreError;
+use crate::domain::fingerprint::Fingerprint;
+use crate::domain::lifecycle::State;
+use crate::domain::operation::{DownstreamKey, Lease, Operation, Order, Timestamp, Token};
+use crate::domain::reason::Reason;
+
+/// The columns that [`operation`] reads, of a table called `o`.
+macro_rules! operation_columns {
+    () => {
+        "o.operation_id, o.tenant_id, o.environment, o.operation_key, o.tool_name, o.tool_version, \
+         o.request_fingerprint, o.material_digests::text as material_digests, o.status, o.phase, o.reason, o.due_at, \
+         o.lease_until, o.owner, o.claim_epoch, o.attempts, o.lost_claims, o.deferrals, o.opened_at, o.first_sent_at, \
+         o.key_first_used_at, o.downstream_key, o.downstream_key_id, o.queued_at, o.sweeps, o.ordering_key, \
+         o.order_number, o.waiting_for_order, o.order_released, o.effect_reference, \
+         o.response_json::text as response_json, o.response_dropped, o.traceparent, o.updated_at"
+    };
+}
+pub(super) use operation_columns;
+
+/// A record with its arguments and the database's time of the read.
+#[derive(Debug)]
+pub struct Loaded {
+    /// The record.
+    pub operation: Operation,
+    /// Its arguments as they were stored; absent when it has ended or they were dropped.
+    pub arguments: Option<String>,
+    /// The database's clock when the row was read.
+    pub now: Timestamp,
+}
+
+/// A time of the database as the domain's.
+pub(super) fn timestamp(at: OffsetDateTime) -> Timestamp {
+    Timestamp(i64::try_from(at.unix_timestamp_nanos() / 1000).unwrap_or(i64::MAX))
+}
+
+/// A time of the domain as the database's; outside its range, the nearest there is.
+pub(super) fn database_time(at: Timestamp) -> OffsetDateTime {
+    OffsetDateTime::from_unix_timestamp_nanos(i128::from(at.0) * 1000)
+        .unwrap_or(OffsetDateTime::UNIX_EPOCH)
+}
+
+fn when(row: &PgRow, column: &str) -> Result<Option<Timestamp>, sqlx::Error> {
+    Ok(row.try_get::<Option<OffsetDateTime>, _>(column)?.map(timestamp))
+}
+
+fn moment(row: &PgRow, column: &str) -> Result<Timestamp, sqlx::Error> {
+    Ok(timestamp(row.try_get(column)?))
+}
+
+fn count(row: &PgRow, column: &str) -> Result<u32, sqlx::Error> {
+    Ok(u32::try_from(row.try_get::<i32, _>(column)?).unwrap_or_default())
+}
+
+/// The record in `row`, which has the columns of [`operation_columns`].
+pub(super) fn operation(row: &PgRow) -> Result<Operation, StoreError> {
+    let status: String = row.try_get("status")?;
+    let phase: Option<String> = row.try_get("phase")?;
+    let state = State::from_columns(&status, phase.as_deref())
+        .ok_or(StoreError::Unreadable("status and phase"))?;
+    let fingerprint = match row.try_get::<Option<String>, _>("request_fingerprint")? {
+        Some(text) => Some(
+            Fingerprint::parse(&text).map_err(|_| StoreError::Unreadable("request_fingerprint"))?,
+        ),
+        None => None,
+    };
+    let lease = match (row.try_get("owner")?, when(row, "lease_until")?) {
+        (Some(owner), Some(until)) => Some(Lease { owner, until }),
+        (Some(_) | None, _) => None,
+    };
+    let downstream_key = match (row.try_get("downstream_key")?, row.try_get("downstream_key_id")?) {
+        (Some(key), Some(secret_id)) => Some(DownstreamKey { key, secret_id }),
+        (Some(_) | None, _) => None,
+    };
+    let order = match (row.try_get("ordering_key")?, row.try_get("order_number")?) {
+        (Some(key), Some(number)) => Some(Order {
+            key,
+            number,
+            waiting: row.try_get("waiting_for_order")?,
+            released: row.try_get("order_released")?,
+        }),
+        (Some(_) | None, _) => None,
+    };
+    Ok(Operation {
+        id: row.try_get("operation_id")?,
+        tenant: row.try_get("tenant_id")?,
+        environment: row.try_get("environment")?,
+        key: row.try_get("operation_key")?,
+        tool: row.try_get("tool_name")?,
+        tool_version: row.try_get("tool_version")?,
+        fingerprint,
+        digests: row.try_get("material_digests")?,
+        state,
+        reason: row
+            .try_get::<Option<String>, _>("reason")?
+            .and_then(|code| Reason::from_code(&code)),
+        due_at: moment(row, "due_at")?,
+        lease,
+        token: Token(row.try_get("claim_epoch")?),
+        attempts: count(row, "attempts")?,
+        lost_claims: count(row, "lost_claims")?,
+        deferrals: count(row, "deferrals")?,
+        opened_at: moment(row, "opened_at")?,
+        first_sent_at: when(row, "first_sent_at")?,
+        key_first_used_at: when(row, "key_first_used_at")?,
+        downstream_key,
+        queued_at: moment(row, "queued_at")?,
+        sweeps: count(row, "sweeps")?,
+        order,
+        effect_reference: row.try_get("effect_reference")?,
+        response: row.try_get("response_json")?,
+        response_dropped: row.try_get("response_dropped")?,
+        traceparent: row.try_get("traceparent")?,
+        updated_at: moment(row, "updated_at")?,
+    })
+}
