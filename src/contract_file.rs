@@ -22,7 +22,10 @@ use crate::domain::contract::{CONTRACT_SCHEMA, Contract, Problem};
 use crate::domain::json::Json;
 use crate::domain::pointer::Pointer;
 
+mod checked;
+
 pub use arguments::{ArgumentProblem, ArgumentsCheck, MAX_PROBLEMS};
+pub use checked::{CheckedContract, Examined};
 
 /// Longest contract, in bytes: some hundred times what a long one needs, and small enough that the
 /// registry keeps every version whole.

@@ -3,6 +3,8 @@ pub mod config;
 pub mod telemetry;
 pub mod domain;
 pub mod contract_file;
+pub mod ingress;
+pub mod relay;
 pub mod tool;
 pub mod store;
 pub mod broker;

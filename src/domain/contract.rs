@@ -14,12 +14,14 @@
 //! Absent on purpose: reading files, YAML, validating arguments (the validator is no part of the
 //! pure half), and resolving secrets.
 
+pub mod describe;
 mod downstream;
 mod duration;
 mod effect;
 mod names;
 mod read;
 mod relations;
+mod review;
 mod schema_walk;
 mod sections;
 pub mod template;
@@ -42,6 +44,7 @@ pub use duration::{DurationError, duration_text, parse_duration};
 pub use effect::{EffectClass, Recoverability};
 pub use names::{NameError, ToolName, ToolVersion};
 pub use relations::DEFAULT_MARGIN;
+pub use review::{Finding, Severity};
 pub use sections::{
     Approval, Authorization, Check, Concurrency, LateArrival, OperationKeyNotes, Owner, Retention,
     RetryRule, Twins, Webhook, WebhookMeaning,

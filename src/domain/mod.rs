@@ -21,5 +21,9 @@ pub mod retry;
 pub mod step;
 pub mod claim;
 pub mod settle;
+pub mod publish;
 pub mod verbs;
 pub mod outcome;
+
+#[cfg(test)]
+mod samples;

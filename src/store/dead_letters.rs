@@ -86,7 +86,11 @@ pub struct KeptLetter {
 ///
 /// # Errors
 /// Nothing was read.
-pub async fn kept_letters(connection: &mut PgConnection, all: bool, limit: i64) -> Result<Vec<KeptLetter>, StoreError> {
+pub async fn kept_letters(
+    connection: &mut PgConnection,
+    all: bool,
+    limit: i64,
+) -> Result<Vec<KeptLetter>, StoreError> {
     let rows = sqlx::query(
         "select d.dead_letter_id, d.at, d.queue, d.reason, d.body, d.headers, d.message_id, d.operation_id, d.tenant_id, \
                 d.copies, d.resolution \
@@ -103,7 +107,10 @@ pub async fn kept_letters(connection: &mut PgConnection, all: bool, limit: i64) 
 ///
 /// # Errors
 /// Nothing was read.
-pub async fn kept_letter(connection: &mut PgConnection, id: Uuid) -> Result<Option<KeptLetter>, StoreError> {
+pub async fn kept_letter(
+    connection: &mut PgConnection,
+    id: Uuid,
+) -> Result<Option<KeptLetter>, StoreError> {
     let row = sqlx::query(
         "select d.dead_letter_id, d.at, d.queue, d.reason, d.body, d.headers, d.message_id, d.operation_id, d.tenant_id, \
                 d.copies, d.resolution \
@@ -135,7 +142,11 @@ fn kept(row: &sqlx::postgres::PgRow) -> Result<KeptLetter, StoreError> {
 ///
 /// # Errors
 /// The transaction is to be rolled back.
-pub async fn close_letter(connection: &mut PgConnection, id: Uuid, resolution: &str) -> Result<(), StoreError> {
+pub async fn close_letter(
+    connection: &mut PgConnection,
+    id: Uuid,
+    resolution: &str,
+) -> Result<(), StoreError> {
     sqlx::query(
         "update oncebox.dead_letters d set resolved_at = clock_timestamp(), resolution = left($2, 400) where d.dead_letter_id = $1",
     )

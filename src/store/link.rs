@@ -78,7 +78,9 @@ impl fmt::Debug for DatabaseUrl {
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The URL cannot be read. Nothing was written.
-    #[error("DATABASE_URL cannot be read; it must look like postgres://user:password@host:port/database")]
+    #[error(
+        "DATABASE_URL cannot be read; it must look like postgres://user:password@host:port/database"
+    )]
     Url,
     /// No connection. Nothing was written; try again.
     #[error("the database cannot be reached; nothing was written")]
@@ -119,7 +121,10 @@ impl StoreError {
     /// The SQLSTATE that the server gave.
     #[must_use]
     pub fn sqlstate(&self) -> Option<String> {
-        let (Self::Connect(error) | Self::RolledBack(error) | Self::CommitUnknown(error)) = self else { return None };
+        let (Self::Connect(error) | Self::RolledBack(error) | Self::CommitUnknown(error)) = self
+        else {
+            return None;
+        };
         error.as_database_error().and_then(|error| error.code()).map(|code| code.into_owned())
     }
 
@@ -127,7 +132,8 @@ impl StoreError {
     #[must_use]
     pub fn data_refused(&self) -> bool {
         // Class 22 (data), 23 (constraint), 54 (limit).
-        self.sqlstate().is_some_and(|code| ["22", "23", "54"].iter().any(|class| code.starts_with(class)))
+        self.sqlstate()
+            .is_some_and(|code| ["22", "23", "54"].iter().any(|class| code.starts_with(class)))
     }
 }
 
@@ -165,7 +171,8 @@ impl Link {
         work: impl AsyncFnOnce(&mut PgConnection) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let deadline = self.deadline;
-        let mut connection = timeout(deadline, self.open()).await.map_err(|_| StoreError::Deadline)??;
+        let mut connection =
+            timeout(deadline, self.open()).await.map_err(|_| StoreError::Deadline)??;
         let done = timeout(deadline, async {
             connection.execute(sqlx::raw_sql(BEGIN)).await?;
             work(&mut connection).await
@@ -174,7 +181,8 @@ impl Link {
         let value = match done {
             Ok(Ok(value)) => value,
             Ok(Err(error)) => {
-                let rolled_back = timeout(deadline, connection.execute(sqlx::raw_sql("rollback"))).await;
+                let rolled_back =
+                    timeout(deadline, connection.execute(sqlx::raw_sql("rollback"))).await;
                 if matches!(rolled_back, Ok(Ok(_))) {
                     self.connection = Some(connection);
                 }
@@ -188,7 +196,9 @@ impl Link {
                 Ok(value)
             }
             // The server answered: it is a refusal (a deferred trigger, say), not a lost answer.
-            Ok(Err(error)) if error.as_database_error().is_some() => Err(StoreError::RolledBack(error)),
+            Ok(Err(error)) if error.as_database_error().is_some() => {
+                Err(StoreError::RolledBack(error))
+            }
             Ok(Err(error)) => Err(StoreError::CommitUnknown(error)),
             Err(_) => Err(StoreError::CommitDeadline),
         }
@@ -202,7 +212,8 @@ impl Link {
         &mut self,
         work: impl AsyncFnOnce(&mut PgConnection) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        let mut connection = timeout(self.deadline, self.open()).await.map_err(|_| StoreError::Deadline)??;
+        let mut connection =
+            timeout(self.deadline, self.open()).await.map_err(|_| StoreError::Deadline)??;
         match timeout(self.deadline, work(&mut connection)).await {
             Ok(Ok(value)) => {
                 self.connection = Some(connection);

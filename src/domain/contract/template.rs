@@ -270,3 +270,6 @@ impl fmt::Debug for RenderContext<'_> {
         f.debug_struct("RenderContext").field("operation_id", &self.operation_id).finish()
     }
 }
+
+#[cfg(test)]
+mod tests;
