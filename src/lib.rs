@@ -1,4 +1,6 @@
 //! oncebox: one business effect per operation, or an honest "cannot know".
+pub mod config;
+pub mod telemetry;
 pub mod domain;
 pub mod contract_file;
 pub mod ingress;

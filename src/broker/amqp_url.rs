@@ -17,6 +17,14 @@ impl AmqpUrl {
         Self(url.into())
     }
 
+    /// Whether the text can be used as a URL at all. Nothing is connected.
+    ///
+    /// # Errors
+    /// [`BrokerError::Settings`], without the URL.
+    pub fn check(&self) -> Result<(), BrokerError> {
+        self.parse(Duration::from_secs(1)).map(drop)
+    }
+
     pub(super) fn parse(&self, heartbeat: Duration) -> Result<AMQPUri, BrokerError> {
         let bad = |reason| BrokerError::Settings { setting: "AMQP_URL", reason };
         // The parser's own message may repeat the URL, so it is dropped.

@@ -38,7 +38,7 @@ pub(super) async fn run(database: DatabaseUrl, mut asked: mpsc::Receiver<ToMark>
                 for ask in batch.drain(..) {
                     let written = marked.contains(&ask.operation);
                     // An asker that is gone has been dropped with its effect: nothing was sent.
-                    drop(ask.answer.send(written));
+                    ask.answer.send(written).ok();
                 }
             }
             Err(error) => {

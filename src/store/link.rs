@@ -24,6 +24,43 @@ impl DatabaseUrl {
         Self(url.into())
     }
 
+    /// Whether the text can be used as a URL at all. Nothing is connected.
+    ///
+    /// # Errors
+    /// [`StoreError::Url`].
+    pub fn check(&self) -> Result<(), StoreError> {
+        if !self.0.starts_with("postgres://") && !self.0.starts_with("postgresql://") {
+            return Err(StoreError::Url);
+        }
+        self.options("check").map(drop)
+    }
+
+    /// The URL with its password masked; of its parameters only those that hold no secret.
+    #[must_use]
+    pub fn masked(&self) -> String {
+        let Some((scheme, rest)) = self.0.split_once("://") else { return "***".to_owned() };
+        let (place, parameters) = rest.split_once('?').unwrap_or((rest, ""));
+        let (authority, database) = place.split_once('/').unwrap_or((place, ""));
+        // A password with an unescaped '/' or '?': nothing can be told apart.
+        if database.contains('@') || parameters.contains('@') {
+            return format!("{scheme}://***");
+        }
+        let login = match authority.rsplit_once('@') {
+            None => authority.to_owned(),
+            Some((login, host)) => match login.split_once(':') {
+                None => format!("{login}@{host}"),
+                Some((user, _)) => format!("{user}:***@{host}"),
+            },
+        };
+        let open = ["host", "port", "dbname", "user", "sslmode", "application_name"];
+        let shown = parameters.split('&').filter(|parameter| {
+            open.contains(&parameter.split('=').next().unwrap_or_default())
+        });
+        let shown = shown.collect::<Vec<_>>().join("&");
+        let separator = if shown.is_empty() { "" } else { "?" };
+        format!("{scheme}://{login}/{database}{separator}{shown}")
+    }
+
     /// The options for one connection that calls itself `name`.
     pub(super) fn options(&self, name: &str) -> Result<PgConnectOptions, StoreError> {
         let options = PgConnectOptions::from_str(&self.0).map_err(|_| StoreError::Url)?;
@@ -224,4 +261,29 @@ pub async fn leave_savepoint(connection: &mut PgConnection, keep: bool) -> Resul
     };
     connection.execute(sqlx::raw_sql(statement)).await?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_are_masked() {
+        let check = |url: &str, shown: &str| assert_eq!(DatabaseUrl::new(url).masked(), shown);
+        check("postgres://app:pw@db:5432/oncebox", "postgres://app:***@db:5432/oncebox");
+        check("postgres://app@db/oncebox?sslmode=require&password=pw", "postgres://app@db/oncebox?sslmode=require");
+        check("postgres:///oncebox?host=/run/postgresql", "postgres:///oncebox?host=/run/postgresql");
+        check("postgres://app:p/w@db/oncebox", "postgres://***");
+        check("postgres://app:p?w@db/oncebox", "postgres://***");
+        check("postgres://app:p@w@db/oncebox", "postgres://app:***@db/oncebox");
+        check("host=db password=pw", "***");
+    }
+
+    #[test]
+    fn only_urls_are_accepted() {
+        assert!(DatabaseUrl::new("postgres://app@db/oncebox").check().is_ok());
+        assert!(DatabaseUrl::new("postgresql://db").check().is_ok());
+        assert!(DatabaseUrl::new("mysql://db").check().is_err());
+        assert!(DatabaseUrl::new("").check().is_err());
+    }
 }
