@@ -143,6 +143,17 @@ pub enum LogFormat {
     Json,
 }
 
+/// Which roles a process runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Roles {
+    /// Outbox rows go to the broker.
+    pub relay: bool,
+    /// Deliveries become effects.
+    pub worker: bool,
+    /// What nobody works on is found and published again.
+    pub maintain: bool,
+}
+
 /// What a verb cannot do without.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Needs {

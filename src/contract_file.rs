@@ -166,6 +166,35 @@ pub fn load_dir(dir: &Path, margin: Duration) -> Result<LoadedDir, ContractFileE
     Ok(loaded)
 }
 
+/// Reads files and directories, in the order given. A bad one keeps only itself out.
+#[must_use]
+pub fn load_all(
+    paths: &[PathBuf],
+    margin: Duration,
+) -> (Vec<LoadedContract>, Vec<ContractFileError>) {
+    let mut all = LoadedDir::default();
+    for path in paths {
+        let loaded = if path.is_dir() {
+            load_dir(path, margin)
+        } else {
+            load(path, margin).map(|one| LoadedDir { contracts: vec![one], errors: Vec::new() })
+        };
+        match loaded {
+            Ok(dir) => {
+                all.errors.extend(dir.errors);
+                for next in dir.contracts {
+                    match once(&all.contracts, next) {
+                        Ok(contract) => all.contracts.push(contract),
+                        Err(error) => all.errors.push(error),
+                    }
+                }
+            }
+            Err(error) => all.errors.push(error),
+        }
+    }
+    (all.contracts, all.errors)
+}
+
 fn text_of(path: &Path) -> Result<String, ContractFileCause> {
     let limit = u64::try_from(MAX_CONTRACT_BYTES).unwrap_or(u64::MAX).saturating_add(1);
     let mut bytes = Vec::new();

@@ -6,6 +6,8 @@ pub mod contract_file;
 pub mod ingress;
 pub mod relay;
 pub mod consumer;
+pub mod maintain;
+pub mod runtime;
 pub mod tool;
 pub mod store;
 pub mod broker;

@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::broker::{AckHandle, Delivery, IncomingMessage};
-use crate::store::DeadLetter;
+use crate::store::{DeadLetter, letter_id};
 
 /// How long a busy row is asked for again inside the process before its message is put off.
 const BUSY_FOR: Duration = Duration::from_secs(1);
@@ -68,15 +67,4 @@ fn letter(message: &IncomingMessage, reason: &str) -> DeadLetter {
         operation: None,
         tenant: None,
     }
-}
-
-/// The same for every copy of the same message: one that comes again after a crash is kept once.
-fn letter_id(queue: &str, message_id: Option<&str>, body: &[u8]) -> Uuid {
-    let mut digest = Sha256::new();
-    for part in [queue.as_bytes(), message_id.unwrap_or_default().as_bytes(), body] {
-        digest.update(part.len().to_be_bytes());
-        digest.update(part);
-    }
-    let bytes: Vec<u8> = digest.finalize().iter().copied().take(16).collect();
-    Uuid::from_slice(&bytes).unwrap_or(Uuid::nil())
 }

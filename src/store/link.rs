@@ -53,9 +53,9 @@ impl DatabaseUrl {
             },
         };
         let open = ["host", "port", "dbname", "user", "sslmode", "application_name"];
-        let shown = parameters.split('&').filter(|parameter| {
-            open.contains(&parameter.split('=').next().unwrap_or_default())
-        });
+        let shown = parameters
+            .split('&')
+            .filter(|parameter| open.contains(&parameter.split('=').next().unwrap_or_default()));
         let shown = shown.collect::<Vec<_>>().join("&");
         let separator = if shown.is_empty() { "" } else { "?" };
         format!("{scheme}://{login}/{database}{separator}{shown}")
@@ -271,8 +271,14 @@ mod tests {
     fn passwords_are_masked() {
         let check = |url: &str, shown: &str| assert_eq!(DatabaseUrl::new(url).masked(), shown);
         check("postgres://app:pw@db:5432/oncebox", "postgres://app:***@db:5432/oncebox");
-        check("postgres://app@db/oncebox?sslmode=require&password=pw", "postgres://app@db/oncebox?sslmode=require");
-        check("postgres:///oncebox?host=/run/postgresql", "postgres:///oncebox?host=/run/postgresql");
+        check(
+            "postgres://app@db/oncebox?sslmode=require&password=pw",
+            "postgres://app@db/oncebox?sslmode=require",
+        );
+        check(
+            "postgres:///oncebox?host=/run/postgresql",
+            "postgres:///oncebox?host=/run/postgresql",
+        );
         check("postgres://app:p/w@db/oncebox", "postgres://***");
         check("postgres://app:p?w@db/oncebox", "postgres://***");
         check("postgres://app:p@w@db/oncebox", "postgres://app:***@db/oncebox");
