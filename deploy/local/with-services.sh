@@ -7,7 +7,7 @@
 #   RABBITMQ_API               the management API, with its credentials, when known
 #   SERVICES_CONTROL   private | docker | none: how far the servers may be stopped and killed
 #   SERVICES_DIR       the DIR for services.sh, only when the instances are private
-# and its exit code is the exit code. SERVICES=private skips the Docker engine.
+# and its exit code is the exit code. SERVICES_FROM=private skips the Docker engine.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
@@ -38,7 +38,7 @@ compose() {
 }
 
 docker_answers() {
-  [[ ${SERVICES:-} != private ]] && command -v docker >/dev/null && timeout 3 docker info >/dev/null 2>&1 &&
+  [[ ${SERVICES_FROM:-} != private ]] && command -v docker >/dev/null && timeout 3 docker info >/dev/null 2>&1 &&
     { docker compose version >/dev/null 2>&1 || command -v docker-compose >/dev/null; }
 }
 
