@@ -23,3 +23,8 @@ pub mod claim;
 pub mod settle;
 pub mod verbs;
 pub mod outcome;
+
+#[cfg(test)]
+mod samples;
+#[cfg(test)]
+mod records;
