@@ -47,5 +47,5 @@ lint: ## formatting, clippy, documentation, licences and bans, shell scripts
 	RUSTDOCFLAGS=-Dwarnings cargo doc $(CARGO_FLAGS) --no-deps --document-private-items
 	@if command -v cargo-deny >/dev/null; then cargo deny --offline check licenses bans sources; \
 	  else echo "skipped: licences, bans and sources, because cargo-deny is not installed"; fi
-	@if command -v shellcheck >/dev/null; then shellcheck deploy/local/*.sh .ci/run; \
+	@if command -v shellcheck >/dev/null; then shellcheck -x deploy/local/*.sh .ci/run; \
 	  else echo "skipped: shell scripts, because shellcheck is not installed"; fi

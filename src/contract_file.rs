@@ -1,6 +1,6 @@
 //! Contract files: YAML in, checked contracts out, every problem at once.
 //!
-//! A file is read exactly ([`yaml`]), then by the contract's own reader, its relations and the
+//! A file is read exactly (module `yaml`), then by the contract's own reader, its relations and the
 //! JSON Schema of the form; the last is a second net under the reader, whose messages are better.
 //! The text is kept whole, for the registry.
 //!
@@ -8,12 +8,14 @@
 //! tool ([`Contract::unsupported`]).
 
 mod arguments;
+mod checked;
 mod messages;
 mod yaml;
 
 use std::fmt;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use thiserror::Error;
@@ -22,7 +24,8 @@ use crate::domain::contract::{CONTRACT_SCHEMA, Contract, Problem};
 use crate::domain::json::Json;
 use crate::domain::pointer::Pointer;
 
-pub use arguments::{ArgumentProblem, ArgumentsCheck, MAX_PROBLEMS};
+pub use arguments::{ArgumentProblem, ArgumentsCheck, MAX_PROBLEMS, SchemaError};
+pub use checked::{CheckedContract, Examined};
 
 /// Longest contract, in bytes: some hundred times what a long one needs, and small enough that the
 /// registry keeps every version whole.
@@ -163,6 +166,35 @@ pub fn load_dir(dir: &Path, margin: Duration) -> Result<LoadedDir, ContractFileE
     Ok(loaded)
 }
 
+/// Reads files and directories, in the order given. A bad one keeps only itself out.
+#[must_use]
+pub fn load_all(
+    paths: &[PathBuf],
+    margin: Duration,
+) -> (Vec<LoadedContract>, Vec<ContractFileError>) {
+    let mut all = LoadedDir::default();
+    for path in paths {
+        let loaded = if path.is_dir() {
+            load_dir(path, margin)
+        } else {
+            load(path, margin).map(|one| LoadedDir { contracts: vec![one], errors: Vec::new() })
+        };
+        match loaded {
+            Ok(dir) => {
+                all.errors.extend(dir.errors);
+                for next in dir.contracts {
+                    match once(&all.contracts, next) {
+                        Ok(contract) => all.contracts.push(contract),
+                        Err(error) => all.errors.push(error),
+                    }
+                }
+            }
+            Err(error) => all.errors.push(error),
+        }
+    }
+    (all.contracts, all.errors)
+}
+
 fn text_of(path: &Path) -> Result<String, ContractFileCause> {
     let limit = u64::try_from(MAX_CONTRACT_BYTES).unwrap_or(u64::MAX).saturating_add(1);
     let mut bytes = Vec::new();
@@ -189,18 +221,17 @@ fn once(
     }
 }
 
-/// What the JSON Schema of the form says.
+/// What the JSON Schema of the form says. Compiled once: that costs more than all the rest.
 fn schema_problems(document: &Json) -> Vec<Problem> {
-    let at_root = |message: String| vec![Problem::new(Pointer::root(), message)];
-    let schema = match serde_json::from_str(CONTRACT_SCHEMA) {
-        Ok(schema) => schema,
-        Err(error) => return at_root(format!("the form's own schema cannot be read: {error}")),
+    static FORM: LazyLock<Result<ArgumentsCheck, String>> = LazyLock::new(|| {
+        let schema = serde_json::from_str(CONTRACT_SCHEMA).map_err(|error| error.to_string())?;
+        ArgumentsCheck::compile(&schema).map_err(|error| error.to_string())
+    });
+    let form = match &*FORM {
+        Ok(form) => form,
+        Err(error) => return vec![Problem::new(Pointer::root(), format!("the form: {error}"))],
     };
-    let check = match ArgumentsCheck::compile(&schema) {
-        Ok(check) => check,
-        Err(error) => return at_root(format!("the form's own schema cannot be used: {error}")),
-    };
-    let problems = check.check(document).err().unwrap_or_default();
+    let problems = form.check(document).err().unwrap_or_default();
     problems.into_iter().map(|p| Problem::new(p.pointer, p.message)).collect()
 }
 

@@ -5,9 +5,9 @@
 # private instances of the machine's own packages. CMD sees
 #   DATABASE_URL, AMQP_URL
 #   RABBITMQ_API               the management API, with its credentials, when known
-#   ONCEBOX_SERVICES_CONTROL   private | docker | none: how far the servers may be stopped and killed
-#   ONCEBOX_SERVICES_DIR       the DIR for services.sh, only when the instances are private
-# and its exit code is the exit code. ONCEBOX_SERVICES=private skips the Docker engine.
+#   SERVICES_CONTROL   private | docker | none: how far the servers may be stopped and killed
+#   SERVICES_DIR       the DIR for services.sh, only when the instances are private
+# and its exit code is the exit code. SERVICES_FROM=private skips the Docker engine.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd -P)
@@ -38,7 +38,7 @@ compose() {
 }
 
 docker_answers() {
-  [[ ${ONCEBOX_SERVICES:-} != private ]] && command -v docker >/dev/null && timeout 3 docker info >/dev/null 2>&1 &&
+  [[ ${SERVICES_FROM:-} != private ]] && command -v docker >/dev/null && timeout 3 docker info >/dev/null 2>&1 &&
     { docker compose version >/dev/null 2>&1 || command -v docker-compose >/dev/null; }
 }
 
@@ -63,7 +63,7 @@ docker_up() {
   DATABASE_URL=postgres://postgres:oncebox@$(published postgres 5432)/oncebox
   AMQP_URL=amqp://oncebox:oncebox@$(published rabbitmq 5672)/%2f
   RABBITMQ_API=http://oncebox:oncebox@$(published rabbitmq 15672)/api
-  export DATABASE_URL AMQP_URL RABBITMQ_API ONCEBOX_SERVICES_CONTROL=docker
+  export DATABASE_URL AMQP_URL RABBITMQ_API SERVICES_CONTROL=docker
 }
 
 private_up() {
@@ -77,17 +77,17 @@ private_up() {
   set +a
   # Pids change with every restart; who needs one reads it from the file.
   unset POSTGRES_PID RABBITMQ_PID POSTGRES_PORT RABBITMQ_PORT
-  export ONCEBOX_SERVICES_CONTROL=private ONCEBOX_SERVICES_DIR=$dir/services
+  export SERVICES_CONTROL=private SERVICES_DIR=$dir/services
 }
 
 [[ $# -gt 0 ]] || { sed -n '2,11s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 trap tear_down EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
-unset ONCEBOX_SERVICES_DIR
+unset SERVICES_DIR
 if [[ -n ${DATABASE_URL:-} && -n ${AMQP_URL:-} ]]; then
   say "using DATABASE_URL and AMQP_URL as given; tests that stop servers are left out"
-  export ONCEBOX_SERVICES_CONTROL=none
+  export SERVICES_CONTROL=none
 elif [[ -n ${DATABASE_URL:-}${AMQP_URL:-} ]]; then
   say "only one of DATABASE_URL and AMQP_URL is set: set both, or neither"
   exit 2

@@ -11,6 +11,7 @@
 //! The client library prints returned messages whole at level `warn`; [`SILENCED_LOG_TARGETS`]
 //! names the targets that must stay off, since headers hold whole operation keys.
 
+pub mod amqp_url;
 pub mod connection;
 mod guarded_stream;
 mod socket;
@@ -31,7 +32,8 @@ pub mod dead;
 
 pub mod error;
 
-pub use connection::{AmqpUrl, Broker, BrokerSettings, Loss};
+pub use amqp_url::AmqpUrl;
+pub use connection::{Broker, BrokerSettings, Loss};
 pub use consumer::{Consumer, ConsumerEnd, ConsumerEvent};
 pub use dead::{DeadMessage, DeadQueue};
 pub use delivery::{AckHandle, AckResult, Delivery};

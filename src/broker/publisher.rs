@@ -29,7 +29,8 @@ use super::{
 /// What became of one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PublishResult {
-    /// Stored by the broker, in at least one queue. The outbox row may go.
+    /// Stored by the broker, in at least one queue. The outbox row may go. An alternate exchange that
+    /// an operator's policy gives to ours counts as routing: the message is where the policy put it.
     Confirmed,
     /// No queue is bound for the tool: not stored. Try later.
     Unroutable,

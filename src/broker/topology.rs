@@ -1,7 +1,7 @@
 //! Exchanges and queues: what they are called, how they are declared, how full they are.
 //!
-//! Nothing is ever deleted or changed here. Every declaration runs on a channel of its own, because
-//! a difference closes the channel and must not hurt anybody else.
+//! Nothing is ever deleted or changed here. Every group of declarations runs on a channel of its
+//! own, because a difference closes the channel and must not hurt anybody else.
 //!
 //! A message that reaches the delivery limit moves to `oncebox.dead`, and from there, when even the
 //! drain cannot take it, to `oncebox.unreadable`, which nobody consumes. Both steps are dead-lettered
@@ -94,18 +94,20 @@ impl Broker {
     /// [`BrokerError::Differs`] names what exists with other properties; the others as usual.
     pub async fn declare_base(&self) -> Result<(), BrokerError> {
         let names = self.names();
-        self.declare_exchange(&names.operations(), ExchangeKind::Topic).await?;
-        self.declare_exchange(&names.results(), ExchangeKind::Topic).await?;
-        self.declare_exchange(&names.dead(), ExchangeKind::Fanout).await?;
-        self.declare_queue(&names.unreadable(), quorum(None)).await?;
+        let to = Declaring::begin(self).await?;
+        to.exchange(&names.operations(), ExchangeKind::Topic).await?;
+        to.exchange(&names.results(), ExchangeKind::Topic).await?;
+        to.exchange(&names.dead(), ExchangeKind::Fanout).await?;
+        to.queue(&names.unreadable(), quorum(None)).await?;
         // The default exchange routes by queue name, so this step needs no binding.
         let to_unreadable = DeadLetters {
             exchange: "",
             routing_key: Some(names.unreadable()),
             delivery_limit: DEAD_DELIVERY_LIMIT,
         };
-        self.declare_queue(&names.dead(), quorum(Some(to_unreadable))).await?;
-        self.bind(&names.dead(), &names.dead(), "").await
+        to.queue(&names.dead(), quorum(Some(to_unreadable))).await?;
+        to.bind(&names.dead(), &names.dead(), "").await?;
+        to.end().await
     }
 
     /// Declares a tool's queue and binds it. Idempotent; the base has to be there.
@@ -119,8 +121,10 @@ impl Broker {
         let dead = names.dead();
         let dead_letters =
             DeadLetters { exchange: &dead, routing_key: None, delivery_limit: DELIVERY_LIMIT };
-        self.declare_queue(&queue, quorum(Some(dead_letters))).await?;
-        self.bind(&queue, &names.operations(), tool).await
+        let to = Declaring::begin(self).await?;
+        to.queue(&queue, quorum(Some(dead_letters))).await?;
+        to.bind(&queue, &names.operations(), tool).await?;
+        to.end().await
     }
 
     /// How many messages wait in a tool's queue, those in consumers' hands not counted.
@@ -160,38 +164,49 @@ impl Broker {
         *kept = Some(channel);
         Ok(found.message_count())
     }
+}
 
-    async fn declare_exchange(&self, name: &str, kind: ExchangeKind) -> Result<(), BrokerError> {
-        let durable = ExchangeDeclareOptions { durable: true, ..ExchangeDeclareOptions::default() };
-        let channel = self.channel().await?;
-        let declare = channel.exchange_declare(short(name)?, kind, durable, FieldTable::default());
-        self.request("declare an exchange", declare).await.map_err(|error| error.about(name))?;
-        self.put_away(channel).await
+/// A channel for one group of declarations. The first difference closes it, and nobody else's.
+struct Declaring<'a> {
+    broker: &'a Broker,
+    channel: Channel,
+}
+
+impl<'a> Declaring<'a> {
+    async fn begin(broker: &'a Broker) -> Result<Self, BrokerError> {
+        Ok(Self { broker, channel: broker.channel().await? })
     }
 
-    async fn declare_queue(&self, name: &str, arguments: FieldTable) -> Result<(), BrokerError> {
+    async fn exchange(&self, name: &str, kind: ExchangeKind) -> Result<(), BrokerError> {
+        let durable = ExchangeDeclareOptions { durable: true, ..ExchangeDeclareOptions::default() };
+        let arguments = FieldTable::default();
+        let declare = self.channel.exchange_declare(short(name)?, kind, durable, arguments);
+        let declared = self.broker.request("declare an exchange", declare).await;
+        declared.map_err(|error| error.about(name))
+    }
+
+    async fn queue(&self, name: &str, arguments: FieldTable) -> Result<(), BrokerError> {
         let durable = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
-        let channel = self.channel().await?;
-        let declare = channel.queue_declare(short(name)?, durable, arguments);
-        self.request("declare a queue", declare).await.map_err(|error| error.about(name))?;
-        self.put_away(channel).await
+        let declare = self.channel.queue_declare(short(name)?, durable, arguments);
+        let declared = self.broker.request("declare a queue", declare).await;
+        declared.map(|_queue| ()).map_err(|error| error.about(name))
     }
 
     async fn bind(&self, queue: &str, exchange: &str, key: &str) -> Result<(), BrokerError> {
-        let channel = self.channel().await?;
-        let bind = channel.queue_bind(
+        let (options, arguments) = (QueueBindOptions::default(), FieldTable::default());
+        let bind = self.channel.queue_bind(
             short(queue)?,
             short(exchange)?,
             short(key)?,
-            QueueBindOptions::default(),
-            FieldTable::default(),
+            options,
+            arguments,
         );
-        self.request("bind a queue", bind).await.map_err(|error| error.about(queue))?;
-        self.put_away(channel).await
+        let bound = self.broker.request("bind a queue", bind).await;
+        bound.map_err(|error| error.about(queue))
     }
 
-    async fn put_away(&self, channel: Channel) -> Result<(), BrokerError> {
-        self.request("close a channel", channel.close(200, "done".into())).await
+    async fn end(self) -> Result<(), BrokerError> {
+        self.broker.request("close a channel", self.channel.close(200, "done".into())).await
     }
 }
 

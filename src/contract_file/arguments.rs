@@ -29,7 +29,7 @@ const PATTERN_BYTES: usize = 1024 * 1024;
 pub struct ArgumentsCheck(Validator);
 
 /// A place in the arguments that is not as the schema says. Never shows a value.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ArgumentProblem {
     /// The place.
     pub pointer: Pointer,
@@ -72,17 +72,18 @@ impl ArgumentsCheck {
     /// Checks arguments.
     ///
     /// # Errors
-    /// What does not fit, at most [`MAX_PROBLEMS`]. The same arguments will be refused again under
+    /// What does not fit, at most [`MAX_PROBLEMS`], in the order of the places. The same arguments will be refused again under
     /// this version.
     pub fn check(&self, arguments: &Json) -> Result<(), Vec<ArgumentProblem>> {
         let value = arguments.to_value();
-        let problems: Vec<ArgumentProblem> = self
+        let mut problems: Vec<ArgumentProblem> = self
             .0
             .iter_errors(&value)
             .take(MAX_PROBLEMS)
             .flat_map(|error| messages::problems(&error))
             .take(MAX_PROBLEMS)
             .collect();
+        problems.sort();
         if problems.is_empty() { Ok(()) } else { Err(problems) }
     }
 }

@@ -243,6 +243,9 @@ mod tests {
         check("--- \na: 1\n...\n", r#"{"a":1}"#);
         check("/a/b: x # comment", r#"{"/a/b":"x"}"#);
         check("a: größe ✓", r#"{"a":"größe ✓"}"#);
+        check("a: 1\r\nb: x\r\n", r#"{"a":1,"b":"x"}"#);
+        check("\u{feff}a: 1", r#"{"a":1}"#);
+        check("%YAML 1.1\n---\na: 1", r#"{"a":1}"#);
     }
 
     #[test]

@@ -14,12 +14,14 @@
 //! Absent on purpose: reading files, YAML, validating arguments (the validator is no part of the
 //! pure half), and resolving secrets.
 
+pub mod describe;
 mod downstream;
 mod duration;
 mod effect;
 mod names;
 mod read;
 mod relations;
+mod review;
 mod schema_walk;
 mod sections;
 pub mod template;
@@ -34,6 +36,7 @@ use super::canonical::{NumberRule, canonical};
 use super::fingerprint::FingerprintRule;
 use super::json::Json;
 use super::pointer::Pointer;
+use template::TemplateError;
 
 pub use downstream::{
     AbsentRule, Downstream, HttpCall, HttpRequest, Idempotency, Lookup, Method, Poll,
@@ -42,6 +45,7 @@ pub use duration::{DurationError, duration_text, parse_duration};
 pub use effect::{EffectClass, Recoverability};
 pub use names::{NameError, ToolName, ToolVersion};
 pub use relations::DEFAULT_MARGIN;
+pub use review::{Finding, Severity};
 pub use sections::{
     Approval, Authorization, Check, Concurrency, LateArrival, OperationKeyNotes, Owner, Retention,
     RetryRule, Twins, Webhook, WebhookMeaning,
@@ -130,6 +134,15 @@ impl Contract {
     #[must_use]
     pub fn http(&self) -> Option<&HttpRequest> {
         self.downstream.as_ref()?.http.as_ref()
+    }
+
+    /// Whether these arguments can ever become a request, so that a submission is refused early
+    /// instead of at its first attempt. A tool written in Rust builds its own.
+    ///
+    /// # Errors
+    /// When no attempt under this version could build its request from them.
+    pub fn check_buildable(&self, arguments: &Json) -> Result<(), TemplateError> {
+        self.http().map_or(Ok(()), |http| http.check_buildable(arguments))
     }
 
     /// What may be done with an operation of this tool that may have been sent.

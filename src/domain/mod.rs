@@ -2,7 +2,8 @@
 //!
 //! Identity comes first: which action is this ([`key`]), and were these its parameters
 //! ([`fingerprint`], from a document that [`json`] has read strictly and [`canonical`] has written
-//! in its one form).
+//! in its one form). A [`contract`] says which parameters count, what the downstream's answers
+//! prove and what a retry may do; an [`attempt`] says what was learned.
 
 #![warn(clippy::wildcard_enum_match_arm)]
 
@@ -21,6 +22,7 @@ pub mod retry;
 pub mod step;
 pub mod claim;
 pub mod settle;
+pub mod parking;
 pub mod verbs;
 pub mod outcome;
 

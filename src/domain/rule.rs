@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::contract::{Contract, Recoverability, RetryRule};
 use super::operation::{Operation, Timestamp};
 
 /// How an operation that may have been sent is found out about.
@@ -82,5 +83,30 @@ impl AttemptRule {
             }
             Resend::Never | Resend::InTransaction => false,
         }
+    }
+}
+
+impl From<Recoverability> for Resend {
+    fn from(contract: Recoverability) -> Self {
+        match contract {
+            Recoverability::Transactional => Self::InTransaction,
+            Recoverability::ResendAlways => Self::Always,
+            Recoverability::ResendWithin { window } => Self::Within(window),
+            Recoverability::None => Self::Never,
+        }
+    }
+}
+
+impl AttemptRule {
+    /// The rule of `contract`, with the deployment's `margin`. A tool written in Rust names no
+    /// time-out of its own: its lease, less the margin, stands for it.
+    #[must_use]
+    pub fn of(contract: &Contract, margin: Duration) -> Self {
+        let RetryRule { initial, max, multiplier, jitter, attempts, give_up } = contract.retry;
+        let timeout =
+            contract.http().map_or(contract.lease.saturating_sub(margin), |http| http.timeout);
+        let resend = contract.recoverability().into();
+        let lease = contract.lease;
+        Self { resend, initial, max, multiplier, jitter, attempts, give_up, lease, timeout, margin }
     }
 }

@@ -57,7 +57,11 @@ pub async fn register(
 ///
 /// # Errors
 /// Nothing was read.
-pub async fn find(connection: &mut PgConnection, tool: &str, version: &str) -> Result<Option<Registered>, StoreError> {
+pub async fn find(
+    connection: &mut PgConnection,
+    tool: &str,
+    version: &str,
+) -> Result<Option<Registered>, StoreError> {
     let row = sqlx::query(
         "select c.tool_name, c.tool_version, c.contract_text, c.material_digest, c.is_current \
          from oncebox.contracts c where c.tool_name = $1 and c.tool_version = $2",
@@ -98,8 +102,9 @@ fn registered(row: &sqlx::postgres::PgRow) -> Result<Registered, StoreError> {
 /// # Errors
 /// Nothing was read.
 pub async fn tools(connection: &mut PgConnection) -> Result<HashSet<String>, StoreError> {
-    let tools =
-        sqlx::query_scalar("select distinct c.tool_name from oncebox.contracts c").fetch_all(connection).await?;
+    let tools = sqlx::query_scalar("select distinct c.tool_name from oncebox.contracts c")
+        .fetch_all(connection)
+        .await?;
     Ok(tools.into_iter().collect())
 }
 
@@ -107,7 +112,11 @@ pub async fn tools(connection: &mut PgConnection) -> Result<HashSet<String>, Sto
 ///
 /// # Errors
 /// The transaction is to be rolled back.
-pub async fn activate(connection: &mut PgConnection, tool: &str, version: &str) -> Result<bool, StoreError> {
+pub async fn activate(
+    connection: &mut PgConnection,
+    tool: &str,
+    version: &str,
+) -> Result<bool, StoreError> {
     sqlx::query("select pg_advisory_xact_lock(hashtextextended('oncebox contract ' || $1, 0))")
         .bind(tool)
         .execute(&mut *connection)
@@ -126,4 +135,24 @@ pub async fn activate(connection: &mut PgConnection, tool: &str, version: &str) 
         .execute(connection)
         .await?;
     Ok(true)
+}
+
+/// The version that a submission gets: the one it names if it is registered, else the current one.
+///
+/// # Errors
+/// Nothing was read.
+pub async fn version_for(
+    connection: &mut PgConnection,
+    tool: &str,
+    named: Option<&str>,
+) -> Result<Option<String>, StoreError> {
+    let version = sqlx::query_scalar(
+        "select c.tool_version from oncebox.contracts c \
+         where c.tool_name = $1 and case when $2::text is null then c.is_current else c.tool_version = $2 end",
+    )
+    .bind(tool)
+    .bind(named)
+    .fetch_optional(connection)
+    .await?;
+    Ok(version)
 }

@@ -1,5 +1,6 @@
 //! Messages that could not be understood, or have no record, byte for byte.
 
+use sha2::{Digest as _, Sha256};
 use sqlx::Row as _;
 use sqlx::postgres::PgConnection;
 use sqlx::types::time::OffsetDateTime;
@@ -27,6 +28,18 @@ pub struct DeadLetter {
     pub operation: Option<Uuid>,
     /// The tenant it names, if it can be read that far.
     pub tenant: Option<String>,
+}
+
+/// The same for every copy of the same message: one that comes again after a crash is kept once.
+#[must_use]
+pub fn letter_id(queue: &str, message_id: Option<&str>, body: &[u8]) -> Uuid {
+    let mut digest = Sha256::new();
+    for part in [queue.as_bytes(), message_id.unwrap_or_default().as_bytes(), body] {
+        digest.update(part.len().to_be_bytes());
+        digest.update(part);
+    }
+    let bytes: Vec<u8> = digest.finalize().iter().copied().take(16).collect();
+    Uuid::from_slice(&bytes).unwrap_or(Uuid::nil())
 }
 
 /// Keeps messages. A message that is kept already counts its copies.
@@ -86,7 +99,11 @@ pub struct KeptLetter {
 ///
 /// # Errors
 /// Nothing was read.
-pub async fn kept_letters(connection: &mut PgConnection, all: bool, limit: i64) -> Result<Vec<KeptLetter>, StoreError> {
+pub async fn kept_letters(
+    connection: &mut PgConnection,
+    all: bool,
+    limit: i64,
+) -> Result<Vec<KeptLetter>, StoreError> {
     let rows = sqlx::query(
         "select d.dead_letter_id, d.at, d.queue, d.reason, d.body, d.headers, d.message_id, d.operation_id, d.tenant_id, \
                 d.copies, d.resolution \
@@ -103,7 +120,10 @@ pub async fn kept_letters(connection: &mut PgConnection, all: bool, limit: i64) 
 ///
 /// # Errors
 /// Nothing was read.
-pub async fn kept_letter(connection: &mut PgConnection, id: Uuid) -> Result<Option<KeptLetter>, StoreError> {
+pub async fn kept_letter(
+    connection: &mut PgConnection,
+    id: Uuid,
+) -> Result<Option<KeptLetter>, StoreError> {
     let row = sqlx::query(
         "select d.dead_letter_id, d.at, d.queue, d.reason, d.body, d.headers, d.message_id, d.operation_id, d.tenant_id, \
                 d.copies, d.resolution \
@@ -135,7 +155,11 @@ fn kept(row: &sqlx::postgres::PgRow) -> Result<KeptLetter, StoreError> {
 ///
 /// # Errors
 /// The transaction is to be rolled back.
-pub async fn close_letter(connection: &mut PgConnection, id: Uuid, resolution: &str) -> Result<(), StoreError> {
+pub async fn close_letter(
+    connection: &mut PgConnection,
+    id: Uuid,
+    resolution: &str,
+) -> Result<(), StoreError> {
     sqlx::query(
         "update oncebox.dead_letters d set resolved_at = clock_timestamp(), resolution = left($2, 400) where d.dead_letter_id = $1",
     )

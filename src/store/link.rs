@@ -24,6 +24,43 @@ impl DatabaseUrl {
         Self(url.into())
     }
 
+    /// Whether the text can be used as a URL at all. Nothing is connected.
+    ///
+    /// # Errors
+    /// [`StoreError::Url`].
+    pub fn check(&self) -> Result<(), StoreError> {
+        if !self.0.starts_with("postgres://") && !self.0.starts_with("postgresql://") {
+            return Err(StoreError::Url);
+        }
+        self.options("check").map(drop)
+    }
+
+    /// The URL with its password masked; of its parameters only those that hold no secret.
+    #[must_use]
+    pub fn masked(&self) -> String {
+        let Some((scheme, rest)) = self.0.split_once("://") else { return "***".to_owned() };
+        let (place, parameters) = rest.split_once('?').unwrap_or((rest, ""));
+        let (authority, database) = place.split_once('/').unwrap_or((place, ""));
+        // A password with an unescaped '/' or '?': nothing can be told apart.
+        if database.contains('@') || parameters.contains('@') {
+            return format!("{scheme}://***");
+        }
+        let login = match authority.rsplit_once('@') {
+            None => authority.to_owned(),
+            Some((login, host)) => match login.split_once(':') {
+                None => format!("{login}@{host}"),
+                Some((user, _)) => format!("{user}:***@{host}"),
+            },
+        };
+        let open = ["host", "port", "dbname", "user", "sslmode", "application_name"];
+        let shown = parameters
+            .split('&')
+            .filter(|parameter| open.contains(&parameter.split('=').next().unwrap_or_default()));
+        let shown = shown.collect::<Vec<_>>().join("&");
+        let separator = if shown.is_empty() { "" } else { "?" };
+        format!("{scheme}://{login}/{database}{separator}{shown}")
+    }
+
     /// The options for one connection that calls itself `name`.
     pub(super) fn options(&self, name: &str) -> Result<PgConnectOptions, StoreError> {
         let options = PgConnectOptions::from_str(&self.0).map_err(|_| StoreError::Url)?;
@@ -41,7 +78,9 @@ impl fmt::Debug for DatabaseUrl {
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The URL cannot be read. Nothing was written.
-    #[error("DATABASE_URL cannot be read; it must look like postgres://user:password@host:port/database")]
+    #[error(
+        "DATABASE_URL cannot be read; it must look like postgres://user:password@host:port/database"
+    )]
     Url,
     /// No connection. Nothing was written; try again.
     #[error("the database cannot be reached; nothing was written")]
@@ -82,7 +121,10 @@ impl StoreError {
     /// The SQLSTATE that the server gave.
     #[must_use]
     pub fn sqlstate(&self) -> Option<String> {
-        let (Self::Connect(error) | Self::RolledBack(error) | Self::CommitUnknown(error)) = self else { return None };
+        let (Self::Connect(error) | Self::RolledBack(error) | Self::CommitUnknown(error)) = self
+        else {
+            return None;
+        };
         error.as_database_error().and_then(|error| error.code()).map(|code| code.into_owned())
     }
 
@@ -90,7 +132,8 @@ impl StoreError {
     #[must_use]
     pub fn data_refused(&self) -> bool {
         // Class 22 (data), 23 (constraint), 54 (limit).
-        self.sqlstate().is_some_and(|code| ["22", "23", "54"].iter().any(|class| code.starts_with(class)))
+        self.sqlstate()
+            .is_some_and(|code| ["22", "23", "54"].iter().any(|class| code.starts_with(class)))
     }
 }
 
@@ -128,7 +171,8 @@ impl Link {
         work: impl AsyncFnOnce(&mut PgConnection) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let deadline = self.deadline;
-        let mut connection = timeout(deadline, self.open()).await.map_err(|_| StoreError::Deadline)??;
+        let mut connection =
+            timeout(deadline, self.open()).await.map_err(|_| StoreError::Deadline)??;
         let done = timeout(deadline, async {
             connection.execute(sqlx::raw_sql(BEGIN)).await?;
             work(&mut connection).await
@@ -137,7 +181,8 @@ impl Link {
         let value = match done {
             Ok(Ok(value)) => value,
             Ok(Err(error)) => {
-                let rolled_back = timeout(deadline, connection.execute(sqlx::raw_sql("rollback"))).await;
+                let rolled_back =
+                    timeout(deadline, connection.execute(sqlx::raw_sql("rollback"))).await;
                 if matches!(rolled_back, Ok(Ok(_))) {
                     self.connection = Some(connection);
                 }
@@ -151,7 +196,9 @@ impl Link {
                 Ok(value)
             }
             // The server answered: it is a refusal (a deferred trigger, say), not a lost answer.
-            Ok(Err(error)) if error.as_database_error().is_some() => Err(StoreError::RolledBack(error)),
+            Ok(Err(error)) if error.as_database_error().is_some() => {
+                Err(StoreError::RolledBack(error))
+            }
             Ok(Err(error)) => Err(StoreError::CommitUnknown(error)),
             Err(_) => Err(StoreError::CommitDeadline),
         }
@@ -165,7 +212,8 @@ impl Link {
         &mut self,
         work: impl AsyncFnOnce(&mut PgConnection) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        let mut connection = timeout(self.deadline, self.open()).await.map_err(|_| StoreError::Deadline)??;
+        let mut connection =
+            timeout(self.deadline, self.open()).await.map_err(|_| StoreError::Deadline)??;
         match timeout(self.deadline, work(&mut connection)).await {
             Ok(Ok(value)) => {
                 self.connection = Some(connection);
@@ -189,5 +237,59 @@ impl Link {
                 PgConnection::connect_with(&options).await.map_err(StoreError::Connect)
             }
         }
+    }
+}
+
+/// Sets a savepoint before a transactional tool's effect.
+///
+/// # Errors
+/// The transaction is to be rolled back.
+pub async fn savepoint(connection: &mut PgConnection) -> Result<(), StoreError> {
+    connection.execute(sqlx::raw_sql("savepoint effect")).await?;
+    Ok(())
+}
+
+/// Keeps (`true`) or undoes what was written since the savepoint.
+///
+/// # Errors
+/// The transaction is to be rolled back.
+pub async fn leave_savepoint(connection: &mut PgConnection, keep: bool) -> Result<(), StoreError> {
+    let statement = if keep {
+        "release savepoint effect"
+    } else {
+        "rollback to savepoint effect; release savepoint effect"
+    };
+    connection.execute(sqlx::raw_sql(statement)).await?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_are_masked() {
+        let check = |url: &str, shown: &str| assert_eq!(DatabaseUrl::new(url).masked(), shown);
+        check("postgres://app:pw@db:5432/oncebox", "postgres://app:***@db:5432/oncebox");
+        check(
+            "postgres://app@db/oncebox?sslmode=require&password=pw",
+            "postgres://app@db/oncebox?sslmode=require",
+        );
+        check(
+            "postgres:///oncebox?host=/run/postgresql",
+            "postgres:///oncebox?host=/run/postgresql",
+        );
+        check("postgres://app:p/w@db/oncebox", "postgres://***");
+        check("postgres://app:p?w@db/oncebox", "postgres://***");
+        check("postgres://app:p@w@db/oncebox", "postgres://app:***@db/oncebox");
+        check("host=db password=pw", "***");
+    }
+
+    #[test]
+    fn only_urls_are_accepted() {
+        assert!(DatabaseUrl::new("postgres://app@db/oncebox").check().is_ok());
+        assert!(DatabaseUrl::new("postgresql://db").check().is_ok());
+        assert!(DatabaseUrl::new("mysql://db").check().is_err());
+        assert!(DatabaseUrl::new("").check().is_err());
     }
 }

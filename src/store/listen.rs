@@ -6,8 +6,7 @@
 
 use std::time::Duration;
 
-use sqlx::Connection as _;
-use sqlx::postgres::{PgConnection, PgListener};
+use sqlx::postgres::PgListener;
 use tokio::time::timeout;
 
 use super::{DatabaseUrl, StoreError};
@@ -38,17 +37,22 @@ impl WakeUp {
         Ok(Self { listener, sleeping: false })
     }
 
-    /// Says that this relay is about to sleep: commits from now on notify. Scan once more after this.
+    /// Says that this relay is about to sleep: commits from now on notify. True when it newly says so:
+    /// scan once more.
     ///
     /// # Errors
     /// The connection is gone; make a new one.
-    pub async fn about_to_sleep(&mut self) -> Result<(), StoreError> {
-        if !self.sleeping {
+    pub async fn about_to_sleep(&mut self) -> Result<bool, StoreError> {
+        let newly = !self.sleeping;
+        if newly {
             // False when another relay holds it: then commits notify already, and wake us all.
-            sqlx::query("select pg_try_advisory_lock($1)").bind(SLEEPING).execute(&mut self.listener).await?;
+            sqlx::query("select pg_try_advisory_lock($1)")
+                .bind(SLEEPING)
+                .execute(&mut self.listener)
+                .await?;
             self.sleeping = true;
         }
-        Ok(())
+        Ok(newly)
     }
 
     /// Says that this relay works: commits need not notify.
@@ -63,29 +67,20 @@ impl WakeUp {
         Ok(())
     }
 
-    /// Waits for a notification, at most `longest`.
+    /// Waits for a notification, at most `longest`. True when one came.
     ///
     /// # Errors
     /// The connection is gone; make a new one, then scan.
-    pub async fn wait(&mut self, longest: Duration) -> Result<(), StoreError> {
+    pub async fn wait(&mut self, longest: Duration) -> Result<bool, StoreError> {
         match timeout(longest, self.listener.try_recv()).await {
-            Err(_) | Ok(Ok(Some(_))) => {
+            Err(_) => Ok(false),
+            Ok(Ok(Some(_))) => {
                 // One wake-up is enough for all that came together.
                 while self.listener.next_buffered().is_some() {}
-                Ok(())
+                Ok(true)
             }
             Ok(Ok(None)) => Err(StoreError::Deadline),
             Ok(Err(error)) => Err(StoreError::Connect(error)),
         }
     }
-}
-
-/// Asks the server for nothing, to see that it answers.
-///
-/// # Errors
-/// It does not.
-pub async fn ping(url: &DatabaseUrl) -> Result<(), StoreError> {
-    let mut connection =
-        PgConnection::connect_with(&url.options("ping")?).await.map_err(StoreError::Connect)?;
-    connection.ping().await.map_err(StoreError::Connect)
 }

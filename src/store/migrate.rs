@@ -67,10 +67,16 @@ pub async fn migrate(url: &DatabaseUrl) -> Result<Migrated, StoreError> {
     Ok(Migrated { versions, publisher })
 }
 
-async fn apply_missing(connection: &mut PgConnection) -> Result<Vec<(i32, &'static str, bool)>, StoreError> {
+async fn apply_missing(
+    connection: &mut PgConnection,
+) -> Result<Vec<(i32, &'static str, bool)>, StoreError> {
     // Waiting for another migrator is no reason to give up; waiting for workers' table locks is.
     connection.execute(sqlx::raw_sql("set local lock_timeout = '60s'")).await?;
-    connection.execute(sqlx::raw_sql("select pg_advisory_xact_lock(hashtextextended('oncebox migrate', 0))")).await?;
+    connection
+        .execute(sqlx::raw_sql(
+            "select pg_advisory_xact_lock(hashtextextended('oncebox migrate', 0))",
+        ))
+        .await?;
     connection
         .execute(sqlx::raw_sql(
             "set local lock_timeout = '2s'; set local client_min_messages = warning; \
@@ -81,14 +87,20 @@ async fn apply_missing(connection: &mut PgConnection) -> Result<Vec<(i32, &'stat
         ))
         .await?;
     let applied: Vec<(i32, String)> =
-        sqlx::query_as("select m.version, m.checksum from oncebox.schema_migrations m").fetch_all(&mut *connection).await?;
+        sqlx::query_as("select m.version, m.checksum from oncebox.schema_migrations m")
+            .fetch_all(&mut *connection)
+            .await?;
     let mut versions = Vec::with_capacity(MIGRATIONS.len());
     for migration in MIGRATIONS {
         let checksum = checksum(migration.sql);
         let stands = applied.iter().find(|(version, _)| *version == migration.version);
         match stands {
             Some((_, stored)) if *stored == checksum => {}
-            Some(_) => return Err(StoreError::Unreadable("an applied migration differs from this release's")),
+            Some(_) => {
+                return Err(StoreError::Unreadable(
+                    "an applied migration differs from this release's",
+                ));
+            }
             None => {
                 connection.execute(sqlx::raw_sql(migration.sql)).await?;
                 sqlx::query("insert into oncebox.schema_migrations (version, name, checksum) values ($1, $2, $3)")
@@ -124,16 +136,19 @@ async fn create_role(link: &mut Link) -> Result<(), StoreError> {
         .await;
     match created {
         // 42710 and 23505: somebody else was faster; 42501: we may not, `grant` will say so.
-        Err(error) if matches!(error.sqlstate().as_deref(), Some("42710" | "23505" | "42501")) => Ok(()),
+        Err(error) if matches!(error.sqlstate().as_deref(), Some("42710" | "23505" | "42501")) => {
+            Ok(())
+        }
         done => done,
     }
 }
 
 async fn grant(connection: &mut PgConnection) -> Result<Publisher, StoreError> {
-    let exists: bool =
-        sqlx::query_scalar("select exists (select from pg_catalog.pg_roles where rolname = 'oncebox_publisher')")
-            .fetch_one(&mut *connection)
-            .await?;
+    let exists: bool = sqlx::query_scalar(
+        "select exists (select from pg_catalog.pg_roles where rolname = 'oncebox_publisher')",
+    )
+    .fetch_one(&mut *connection)
+    .await?;
     if !exists {
         return Ok(Publisher::Missing);
     }

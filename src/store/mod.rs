@@ -19,9 +19,12 @@ mod workers;
 mod dead_letters;
 mod listen;
 
+/// One database connection, inside a transaction of the caller's.
+pub type Connection = sqlx::postgres::PgConnection;
+
 pub use contracts::*;
 pub use dead_letters::*;
-pub use link::{DatabaseUrl, Link, StoreError};
+pub use link::{DatabaseUrl, Link, StoreError, leave_savepoint, savepoint};
 pub use listen::WakeUp;
 pub use migrate::{Migrated, Publisher as PublisherRole, migrate};
 pub use operations::*;

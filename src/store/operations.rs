@@ -20,9 +20,14 @@ use crate::domain::step::Step;
 ///
 /// # Errors
 /// The transaction is to be rolled back.
-pub async fn lock_free(connection: &mut PgConnection, ids: &[Uuid]) -> Result<Vec<Loaded>, StoreError> {
+pub async fn lock_free(
+    connection: &mut PgConnection,
+    ids: &[Uuid],
+) -> Result<Vec<Loaded>, StoreError> {
     let rows = sqlx::query(concat!(
-        "select ", operation_columns!(), ", case when o.status = 'pending' then o.arguments::text end as arguments, \
+        "select ",
+        operation_columns!(),
+        ", case when o.status = 'pending' then o.arguments::text end as arguments, \
          clock_timestamp() as now from oncebox.operations o where o.operation_id = any($1) \
          order by o.operation_id for no key update skip locked"
     ))
@@ -37,7 +42,10 @@ pub async fn lock_free(connection: &mut PgConnection, ids: &[Uuid]) -> Result<Ve
 ///
 /// # Errors
 /// The transaction is to be rolled back; a lock that stayed held too long is one of the causes.
-pub async fn lock_all(connection: &mut PgConnection, ids: &[Uuid]) -> Result<Vec<Loaded>, StoreError> {
+pub async fn lock_all(
+    connection: &mut PgConnection,
+    ids: &[Uuid],
+) -> Result<Vec<Loaded>, StoreError> {
     let rows = sqlx::query(concat!(
         "select ", operation_columns!(), ", null::text as arguments, clock_timestamp() as now \
          from oncebox.operations o where o.operation_id = any($1) order by o.operation_id for no key update"
@@ -60,11 +68,16 @@ fn loaded(row: &sqlx::postgres::PgRow) -> Result<Loaded, StoreError> {
 ///
 /// # Errors
 /// The transaction is to be rolled back.
-pub async fn existing(connection: &mut PgConnection, ids: &[Uuid]) -> Result<HashSet<Uuid>, StoreError> {
-    let found = sqlx::query_scalar("select o.operation_id from oncebox.operations o where o.operation_id = any($1)")
-        .bind(ids)
-        .fetch_all(connection)
-        .await?;
+pub async fn existing(
+    connection: &mut PgConnection,
+    ids: &[Uuid],
+) -> Result<HashSet<Uuid>, StoreError> {
+    let found = sqlx::query_scalar(
+        "select o.operation_id from oncebox.operations o where o.operation_id = any($1)",
+    )
+    .bind(ids)
+    .fetch_all(connection)
+    .await?;
     Ok(found.into_iter().collect())
 }
 
@@ -127,7 +140,8 @@ pub async fn write(connection: &mut PgConnection, steps: &[&Step]) -> Result<(),
     let due: Vec<(&Operation, Timestamp)> =
         steps.iter().filter_map(|step| step.publish_at.map(|at| (&step.record, at))).collect();
     super::outbox::enqueue(connection, &due).await?;
-    let freed: Vec<Uuid> = steps.iter().filter(|step| step.frees_order).map(|step| step.record.id).collect();
+    let freed: Vec<Uuid> =
+        steps.iter().filter(|step| step.frees_order).map(|step| step.record.id).collect();
     super::outbox::enqueue_next_in_order(connection, &freed).await
 }
 
@@ -222,7 +236,10 @@ pub async fn renew(
 ///
 /// # Errors
 /// Nothing is known.
-pub async fn lost(connection: &mut PgConnection, claims: &[(Uuid, i64)]) -> Result<Vec<Uuid>, StoreError> {
+pub async fn lost(
+    connection: &mut PgConnection,
+    claims: &[(Uuid, i64)],
+) -> Result<Vec<Uuid>, StoreError> {
     let (ids, epochs): (Vec<Uuid>, Vec<i64>) = claims.iter().copied().unzip();
     let lost = sqlx::query_scalar(
         "select c.id from unnest($1::uuid[], $2::bigint[]) as c(id, epoch) \
@@ -254,7 +271,10 @@ pub enum Which {
 ///
 /// # Errors
 /// Nothing was read.
-pub async fn look(connection: &mut PgConnection, which: &Which) -> Result<Option<Loaded>, StoreError> {
+pub async fn look(
+    connection: &mut PgConnection,
+    which: &Which,
+) -> Result<Option<Loaded>, StoreError> {
     let (id, tenant, key) = match which {
         Which::Id(id) => (Some(*id), None, None),
         Which::Key { tenant, key } => (None, Some(tenant.as_str()), Some(key.as_str())),
@@ -292,9 +312,14 @@ pub struct Filter {
 ///
 /// # Errors
 /// Nothing was read.
-pub async fn list(connection: &mut PgConnection, filter: &Filter) -> Result<Vec<Loaded>, StoreError> {
+pub async fn list(
+    connection: &mut PgConnection,
+    filter: &Filter,
+) -> Result<Vec<Loaded>, StoreError> {
     let rows = sqlx::query(concat!(
-        "select ", operation_columns!(), ", null::text as arguments, clock_timestamp() as now \
+        "select ",
+        operation_columns!(),
+        ", null::text as arguments, clock_timestamp() as now \
          from oncebox.operations o \
          where ($1::text is null or o.tenant_id = $1) and ($2::text is null or o.tool_name = $2) \
            and ($3::text is null or o.status = $3) and ($4::text is null or o.phase = $4) \

@@ -18,7 +18,10 @@ use crate::domain::operation::{Operation, Timestamp};
 ///
 /// # Errors
 /// The transaction is to be rolled back.
-pub async fn enqueue(connection: &mut PgConnection, due: &[(&Operation, Timestamp)]) -> Result<(), StoreError> {
+pub async fn enqueue(
+    connection: &mut PgConnection,
+    due: &[(&Operation, Timestamp)],
+) -> Result<(), StoreError> {
     if due.is_empty() {
         return Ok(());
     }
@@ -43,7 +46,11 @@ pub async fn enqueue(connection: &mut PgConnection, due: &[(&Operation, Timestam
 ///
 /// # Errors
 /// The transaction is to be rolled back.
-pub async fn enqueue_later(connection: &mut PgConnection, ids: &[Uuid], wait: Duration) -> Result<(), StoreError> {
+pub async fn enqueue_later(
+    connection: &mut PgConnection,
+    ids: &[Uuid],
+    wait: Duration,
+) -> Result<(), StoreError> {
     if ids.is_empty() {
         return Ok(());
     }
@@ -62,7 +69,10 @@ pub async fn enqueue_later(connection: &mut PgConnection, ids: &[Uuid], wait: Du
 
 /// Writes an outbox row for the next operation that waits behind each of `finished` in its ordering
 /// key. The caller holds the row locks of `finished`, under which waiting is marked.
-pub(super) async fn enqueue_next_in_order(connection: &mut PgConnection, finished: &[Uuid]) -> Result<(), StoreError> {
+pub(super) async fn enqueue_next_in_order(
+    connection: &mut PgConnection,
+    finished: &[Uuid],
+) -> Result<(), StoreError> {
     if finished.is_empty() {
         return Ok(());
     }
@@ -120,7 +130,11 @@ pub struct Ask {
 ///
 /// # Errors
 /// After a lost answer the rows come back when the lease ends.
-pub async fn take(connection: &mut PgConnection, asks: &[Ask], lease: Duration) -> Result<Vec<Taken>, StoreError> {
+pub async fn take(
+    connection: &mut PgConnection,
+    asks: &[Ask],
+    lease: Duration,
+) -> Result<Vec<Taken>, StoreError> {
     let rows = sqlx::query(
         // now() is this statement's time here, and unlike clock_timestamp() it can bound an index scan.
         "with found as materialized ( \
@@ -161,7 +175,10 @@ fn taken(row: &sqlx::postgres::PgRow) -> Result<Taken, StoreError> {
 /// # Errors
 /// After a lost answer rows may be published again, under the same message ids.
 pub async fn remove(connection: &mut PgConnection, ids: &[Uuid]) -> Result<u64, StoreError> {
-    let done = sqlx::query("delete from oncebox.outbox o where o.id = any($1)").bind(ids).execute(connection).await?;
+    let done = sqlx::query("delete from oncebox.outbox o where o.id = any($1)")
+        .bind(ids)
+        .execute(connection)
+        .await?;
     Ok(done.rows_affected())
 }
 
@@ -180,7 +197,10 @@ pub struct Unconfirmed {
 ///
 /// # Errors
 /// After a lost answer the rows come back when the lease ends.
-pub async fn give_back(connection: &mut PgConnection, rows: &[Unconfirmed]) -> Result<(), StoreError> {
+pub async fn give_back(
+    connection: &mut PgConnection,
+    rows: &[Unconfirmed],
+) -> Result<(), StoreError> {
     sqlx::query(
         "update oncebox.outbox o set attempts = o.attempts + 1, last_error = r.error, \
                 due_at = clock_timestamp() + make_interval(secs => r.wait) \
@@ -228,7 +248,10 @@ pub async fn horizon(connection: &mut PgConnection) -> Result<Horizon, StoreErro
 ///
 /// # Errors
 /// Nothing is known.
-pub async fn next_due(connection: &mut PgConnection, queues: &[String]) -> Result<Option<Duration>, StoreError> {
+pub async fn next_due(
+    connection: &mut PgConnection,
+    queues: &[String],
+) -> Result<Option<Duration>, StoreError> {
     let wait: Option<f64> = sqlx::query_scalar(
         "select extract(epoch from min(r.due_at) - now())::float8 from unnest($1::text[]) as q(queue) cross join lateral ( \
             select x.due_at from oncebox.outbox x where x.queue = q.queue and x.due_at > now() \

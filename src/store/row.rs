@@ -41,7 +41,8 @@ pub(super) fn timestamp(at: OffsetDateTime) -> Timestamp {
 
 /// A time of the domain as the database's; outside its range, the nearest there is.
 pub(super) fn database_time(at: Timestamp) -> OffsetDateTime {
-    OffsetDateTime::from_unix_timestamp_nanos(i128::from(at.0) * 1000).unwrap_or(OffsetDateTime::UNIX_EPOCH)
+    OffsetDateTime::from_unix_timestamp_nanos(i128::from(at.0) * 1000)
+        .unwrap_or(OffsetDateTime::UNIX_EPOCH)
 }
 
 fn when(row: &PgRow, column: &str) -> Result<Option<Timestamp>, sqlx::Error> {
@@ -60,9 +61,12 @@ fn count(row: &PgRow, column: &str) -> Result<u32, sqlx::Error> {
 pub(super) fn operation(row: &PgRow) -> Result<Operation, StoreError> {
     let status: String = row.try_get("status")?;
     let phase: Option<String> = row.try_get("phase")?;
-    let state = State::from_columns(&status, phase.as_deref()).ok_or(StoreError::Unreadable("status and phase"))?;
+    let state = State::from_columns(&status, phase.as_deref())
+        .ok_or(StoreError::Unreadable("status and phase"))?;
     let fingerprint = match row.try_get::<Option<String>, _>("request_fingerprint")? {
-        Some(text) => Some(Fingerprint::parse(&text).map_err(|_| StoreError::Unreadable("request_fingerprint"))?),
+        Some(text) => Some(
+            Fingerprint::parse(&text).map_err(|_| StoreError::Unreadable("request_fingerprint"))?,
+        ),
         None => None,
     };
     let lease = match (row.try_get("owner")?, when(row, "lease_until")?) {
@@ -92,7 +96,9 @@ pub(super) fn operation(row: &PgRow) -> Result<Operation, StoreError> {
         fingerprint,
         digests: row.try_get("material_digests")?,
         state,
-        reason: row.try_get::<Option<String>, _>("reason")?.and_then(|code| Reason::from_code(&code)),
+        reason: row
+            .try_get::<Option<String>, _>("reason")?
+            .and_then(|code| Reason::from_code(&code)),
         due_at: moment(row, "due_at")?,
         lease,
         token: Token(row.try_get("claim_epoch")?),

@@ -5,13 +5,13 @@
 
 use std::collections::HashSet;
 
+use sqlx::Row as _;
 use sqlx::postgres::PgConnection;
 use sqlx::types::time::OffsetDateTime;
-use sqlx::Row as _;
 use uuid::Uuid;
 
-use super::row::{self, Loaded, database_time, operation_columns};
 use super::StoreError;
+use super::row::{self, Loaded, database_time, operation_columns};
 use crate::domain::operation::{Operation, Timestamp};
 
 /// What one submission writes.
@@ -55,7 +55,10 @@ pub struct NewOperation {
 ///
 /// # Errors
 /// SQLSTATE 55P03: another transaction holds the key and may still roll back. Roll back and repeat.
-pub async fn insert_operations(connection: &mut PgConnection, new: &[NewOperation]) -> Result<HashSet<Uuid>, StoreError> {
+pub async fn insert_operations(
+    connection: &mut PgConnection,
+    new: &[NewOperation],
+) -> Result<HashSet<Uuid>, StoreError> {
     macro_rules! column {
         (|$n:ident| $value:expr) => {
             new.iter().map(|$n| $value).collect::<Vec<_>>()
@@ -89,10 +92,15 @@ pub async fn insert_operations(connection: &mut PgConnection, new: &[NewOperatio
 ///
 /// # Errors
 /// Nothing was read.
-pub async fn standing(connection: &mut PgConnection, keys: &[(String, String)]) -> Result<Vec<Loaded>, StoreError> {
+pub async fn standing(
+    connection: &mut PgConnection,
+    keys: &[(String, String)],
+) -> Result<Vec<Loaded>, StoreError> {
     let (tenants, keys): (Vec<String>, Vec<String>) = keys.iter().cloned().unzip();
     let rows = sqlx::query(concat!(
-        "select ", operation_columns!(), ", o.arguments::text as arguments, clock_timestamp() as now \
+        "select ",
+        operation_columns!(),
+        ", o.arguments::text as arguments, clock_timestamp() as now \
          from unnest($1::text[], $2::text[]) as k(tenant, key) \
          join oncebox.operations o on o.tenant_id = k.tenant and o.operation_key = k.key"
     ))
@@ -116,20 +124,26 @@ pub async fn standing(connection: &mut PgConnection, keys: &[(String, String)]) 
 ///
 /// # Errors
 /// The transaction is to be rolled back.
-pub async fn reopen_operation(connection: &mut PgConnection, seen: &Operation, new: &NewOperation) -> Result<bool, StoreError> {
-    let opened = sqlx::query_scalar("select oncebox.reopen_operation($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)")
-        .bind(seen.id)
-        .bind(database_time(seen.updated_at))
-        .bind(&new.tool)
-        .bind(&new.tool_version)
-        .bind(&new.fingerprint)
-        .bind(&new.digests)
-        .bind(&new.arguments)
-        .bind(&new.metadata)
-        .bind(&new.actor)
-        .bind(new.not_before.map(database_time))
-        .bind(&new.traceparent)
-        .fetch_one(connection)
-        .await?;
+pub async fn reopen_operation(
+    connection: &mut PgConnection,
+    seen: &Operation,
+    new: &NewOperation,
+) -> Result<bool, StoreError> {
+    let opened = sqlx::query_scalar(
+        "select oncebox.reopen_operation($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
+    )
+    .bind(seen.id)
+    .bind(database_time(seen.updated_at))
+    .bind(&new.tool)
+    .bind(&new.tool_version)
+    .bind(&new.fingerprint)
+    .bind(&new.digests)
+    .bind(&new.arguments)
+    .bind(&new.metadata)
+    .bind(&new.actor)
+    .bind(new.not_before.map(database_time))
+    .bind(&new.traceparent)
+    .fetch_one(connection)
+    .await?;
     Ok(opened)
 }

@@ -43,7 +43,11 @@ pub struct Swept {
 ///
 /// # Errors
 /// Nothing was published, or after a lost answer perhaps once.
-pub async fn sweep(connection: &mut PgConnection, from: Option<Timestamp>, page: i64) -> Result<Swept, StoreError> {
+pub async fn sweep(
+    connection: &mut PgConnection,
+    from: Option<Timestamp>,
+    page: i64,
+) -> Result<Swept, StoreError> {
     let looked: Vec<(Uuid, OffsetDateTime)> = sqlx::query_as(
         "select o.operation_id, o.queued_at from oncebox.operations o \
          where o.status = 'pending' and o.queued_at > coalesce($1, '-infinity') and o.queued_at < now() - interval '1 minute' \
@@ -75,7 +79,10 @@ pub async fn sweep(connection: &mut PgConnection, from: Option<Timestamp>, page:
 ///
 /// # Errors
 /// Nothing was published, or after a lost answer perhaps once.
-pub async fn publish_expired_leases(connection: &mut PgConnection, most: i64) -> Result<u64, StoreError> {
+pub async fn publish_expired_leases(
+    connection: &mut PgConnection,
+    most: i64,
+) -> Result<u64, StoreError> {
     let published = sqlx::query(publish!(
         "select o.* from oncebox.operations o \
          where o.lease_until < now() and o.phase in ('claimed', 'sent') \
@@ -94,7 +101,11 @@ pub async fn publish_expired_leases(connection: &mut PgConnection, most: i64) ->
 ///
 /// # Errors
 /// Nothing was published, or after a lost answer perhaps once.
-pub async fn publish_waiters(connection: &mut PgConnection, least_age_seconds: f64, most: i64) -> Result<u64, StoreError> {
+pub async fn publish_waiters(
+    connection: &mut PgConnection,
+    least_age_seconds: f64,
+    most: i64,
+) -> Result<u64, StoreError> {
     let published = sqlx::query(publish!(
         "select o.* from oncebox.operations o \
          where o.ordering_key is not null and o.waiting_for_order and o.status = 'pending' and o.phase in ('queued', 'retry_scheduled') \
@@ -118,7 +129,11 @@ pub async fn publish_waiters(connection: &mut PgConnection, least_age_seconds: f
 ///
 /// # Errors
 /// Nothing was published, or after a lost answer perhaps once.
-pub async fn republish(connection: &mut PgConnection, since: Timestamp, most: i64) -> Result<u64, StoreError> {
+pub async fn republish(
+    connection: &mut PgConnection,
+    since: Timestamp,
+    most: i64,
+) -> Result<u64, StoreError> {
     let published = sqlx::query(publish!(
         "select o.* from oncebox.operations o \
          where o.status = 'pending' and o.queued_at < $1 and o.due_at <= now() \

@@ -9,7 +9,10 @@ use super::StoreError;
 use crate::domain::step::Step;
 
 /// Appends the trace of `steps`, in order.
-pub(super) async fn append(connection: &mut PgConnection, steps: &[&Step]) -> Result<(), StoreError> {
+pub(super) async fn append(
+    connection: &mut PgConnection,
+    steps: &[&Step],
+) -> Result<(), StoreError> {
     let rows = steps.iter().flat_map(|step| {
         let owner = step.record.lease.as_ref().map(|lease| lease.owner.clone());
         step.trace.iter().map(move |row| Noted {
@@ -81,7 +84,10 @@ pub struct TraceRow {
 ///
 /// # Errors
 /// Nothing was read.
-pub async fn trace(connection: &mut PgConnection, operation: Uuid) -> Result<Vec<TraceRow>, StoreError> {
+pub async fn trace(
+    connection: &mut PgConnection,
+    operation: Uuid,
+) -> Result<Vec<TraceRow>, StoreError> {
     let rows = sqlx::query(
         "select e.at, e.event, e.claim_epoch, e.owner, e.detail::text as detail from oncebox.operation_events e \
          where e.operation_id = $1 order by e.event_id",

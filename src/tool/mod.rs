@@ -9,6 +9,7 @@
 //! behind [`SendGuard`]), and a second send of any kind within one call.
 
 mod call;
+mod downstream_key;
 mod gate;
 pub mod http;
 mod set;
@@ -17,6 +18,7 @@ mod transactional;
 use async_trait::async_trait;
 
 pub use call::Call;
+pub use downstream_key::DownstreamSecret;
 pub use gate::{Attempted, Gate, SendGuard, SendWindow, Sending};
 pub use set::{ServeError, ServedTool, ToolKind, ToolSet};
 pub use transactional::{SettlingConnection, TransactionalRefusal, TransactionalTool};

@@ -12,7 +12,7 @@ use std::{
     net::SocketAddr,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
 };
 
@@ -26,6 +26,7 @@ use tokio::{
 pub(crate) struct Valve {
     address: SocketAddr,
     swallow: Arc<AtomicBool>,
+    live: Arc<AtomicUsize>,
     cuts: watch::Sender<u32>,
 }
 
@@ -35,20 +36,23 @@ impl Valve {
         let valve = Self {
             address: listener.local_addr().unwrap(),
             swallow: Arc::default(),
+            live: Arc::default(),
             cuts: watch::Sender::new(0),
         };
-        let (target, swallow, cuts) =
-            (target.to_owned(), valve.swallow.clone(), valve.cuts.clone());
+        let (target, cuts) = (target.to_owned(), valve.cuts.clone());
+        let (swallow, live) = (valve.swallow.clone(), valve.live.clone());
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 let Ok(server) = TcpStream::connect(&target).await else { continue };
                 let mut cut = cuts.subscribe();
-                let swallow = swallow.clone();
+                let (swallow, live) = (swallow.clone(), live.clone());
+                live.fetch_add(1, Ordering::SeqCst);
                 tokio::spawn(async move {
                     tokio::select! {
                         () = relay(client, server, swallow) => {}
                         _cut = cut.changed() => {}
                     }
+                    live.fetch_sub(1, Ordering::SeqCst);
                 });
             }
         });
@@ -57,6 +61,11 @@ impl Valve {
 
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// How many connections stand.
+    pub(crate) fn live(&self) -> usize {
+        self.live.load(Ordering::SeqCst)
     }
 
     /// Half-open: what the client sends arrives, what the server answers does not.

@@ -39,7 +39,7 @@ pub(super) fn declared<'a>(schema: &'a Value, pointer: &Pointer) -> Declared<'a>
     for token in pointer.tokens() {
         at = match step(at, token) {
             Declared::As(inner) => inner,
-            other => return other,
+            told @ (Declared::CannotTell | Declared::No) => return told,
         };
     }
     Declared::As(at)
@@ -74,6 +74,18 @@ pub(super) fn is_required(schema: &Value, pointer: &Pointer) -> bool {
             Declared::CannotTell | Declared::No => false,
         }
     })
+}
+
+/// Whether `format` stands anywhere. As a keyword its value is a text; a property of that name has
+/// a schema.
+pub(super) fn uses_format(schema: &Value) -> bool {
+    match schema {
+        Value::Object(members) => {
+            members.get("format").is_some_and(Value::is_string) || members.values().any(uses_format)
+        }
+        Value::Array(items) => items.iter().any(uses_format),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+    }
 }
 
 /// The names of the properties at the top.

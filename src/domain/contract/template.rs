@@ -12,7 +12,8 @@
 //!   that a server or proxy could read as `.`, `..` or an empty segment gets through, not even
 //!   behind an encoded slash. Scheme and host never come from arguments.
 //! - What is missing drops its body member, array item, header or query pair. A path has no part
-//!   that could drop, so there it is an error, and so is a body that would drop as a whole.
+//!   that could drop, so there it is an error, and so is a body that would drop as a whole, and a
+//!   text that holds the idempotency key or a secret besides: the request would go out without it.
 //!
 //! Errors name places and pointers, never values.
 
@@ -158,9 +159,10 @@ impl TemplateProblem {
     #[must_use]
     pub fn is_of_the_arguments(&self) -> bool {
         match self {
-            Self::Missing(_) | Self::NotText(_) | Self::PathSegment(_) | Self::HeaderValue(_) => {
-                true
-            }
+            Self::Missing(placeholder)
+            | Self::NotText(placeholder)
+            | Self::PathSegment(placeholder)
+            | Self::HeaderValue(placeholder) => placeholder.argument().is_some(),
             Self::SecretMissing(_) | Self::SecretUnusable(_) | Self::Base(_) => false,
         }
     }
@@ -270,3 +272,8 @@ impl fmt::Debug for RenderContext<'_> {
         f.debug_struct("RenderContext").field("operation_id", &self.operation_id).finish()
     }
 }
+
+#[cfg(test)]
+mod properties;
+#[cfg(test)]
+mod tests;

@@ -1,12 +1,11 @@
 //! The way of one call: build, connect, open the gate, send, judge.
 
-use std::io;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::Request;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 use super::connect::{Connector, Origin, TlsSetupError};
 use super::connection::{Connection, Exchange};
@@ -145,9 +144,7 @@ impl Journey<'_> {
     /// failure. The line names no more than the host, never the URL.
     async fn connect(&self, deadline: Instant) -> Option<Connection> {
         let deadline = deadline.min(Instant::now() + CONNECT_TIMEOUT);
-        let opening = Connection::open(&self.client.connector, &self.origin);
-        let opened = timeout_at(deadline, opening).await;
-        match opened.unwrap_or_else(|late| Err(io::Error::from(late))) {
+        match Connection::open(&self.client.connector, &self.origin, deadline).await {
             Ok(connection) => Some(connection),
             Err(error) => {
                 let Call { operation_id, tool, .. } = self.call;

@@ -1,13 +1,15 @@
 //! Making connections to a downstream. Whatever fails here, no byte of a request has left.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, RootCertStore};
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, lookup_host};
+use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsConnector;
 
 use super::wire::{Gauge, Wire};
@@ -63,22 +65,44 @@ impl Connector {
         Self::new(roots)
     }
 
-    /// Connects, TLS handshake included. The caller bounds the time.
+    /// Connects, TLS handshake included, or gives up at `deadline`.
     pub(super) async fn connect(
         &self,
         origin: &Origin,
+        deadline: Instant,
     ) -> io::Result<(Box<dyn Stream>, Arc<Gauge>)> {
-        let tcp = TcpStream::connect((origin.host.as_str(), origin.port)).await?;
-        // Without this a request in two writes could wait for a delayed ACK.
-        tcp.set_nodelay(true)?;
-        let gauge = Arc::new(Gauge::default());
-        let wire = Wire::new(tcp, Arc::clone(&gauge));
-        if !origin.tls {
-            return Ok((Box::new(wire), gauge));
-        }
-        let name = ServerName::try_from(origin.host.clone())
-            .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-        let stream = TlsConnector::from(Arc::clone(&self.tls)).connect(name, wire).await?;
-        Ok((Box::new(stream), gauge))
+        timeout_at(deadline, async {
+            let tcp = dial(origin, deadline).await?;
+            // Without this a request in two writes could wait for a delayed ACK.
+            tcp.set_nodelay(true)?;
+            let gauge = Arc::new(Gauge::default());
+            let wire = Wire::new(tcp, Arc::clone(&gauge));
+            if !origin.tls {
+                return Ok((Box::new(wire) as Box<dyn Stream>, gauge));
+            }
+            let name = ServerName::try_from(origin.host.clone())
+                .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+            let stream = TlsConnector::from(Arc::clone(&self.tls)).connect(name, wire).await?;
+            Ok((Box::new(stream) as Box<dyn Stream>, gauge))
+        })
+        .await?
     }
+}
+
+/// Tries the host's addresses in turn. Each gets an equal share of the time that is left, so that
+/// one which swallows packets does not make the others unreachable.
+async fn dial(origin: &Origin, deadline: Instant) -> io::Result<TcpStream> {
+    let found = lookup_host((origin.host.as_str(), origin.port)).await?;
+    let addresses: Vec<SocketAddr> = found.collect();
+    let mut failure = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
+    for (address, left) in addresses.iter().zip((1..=addresses.len()).rev()) {
+        let time = deadline.saturating_duration_since(Instant::now());
+        let share = time / u32::try_from(left).unwrap_or(u32::MAX);
+        let dialled = timeout(share, TcpStream::connect(address)).await;
+        match dialled.unwrap_or_else(|late| Err(io::Error::from(late))) {
+            Ok(tcp) => return Ok(tcp),
+            Err(error) => failure = error,
+        }
+    }
+    Err(failure)
 }

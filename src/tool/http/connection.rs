@@ -57,8 +57,12 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) async fn open(connector: &Connector, origin: &Origin) -> io::Result<Self> {
-        let (stream, gauge) = connector.connect(origin).await?;
+    pub(super) async fn open(
+        connector: &Connector,
+        origin: &Origin,
+        deadline: Instant,
+    ) -> io::Result<Self> {
+        let (stream, gauge) = connector.connect(origin, deadline).await?;
         let handshake = http1::handshake(TokioIo::new(stream)).await;
         let (sender, driver) = handshake.map_err(io::Error::other)?;
         let mut connection = Self { sender, driver: Some(driver), gauge };

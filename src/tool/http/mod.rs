@@ -27,9 +27,6 @@ mod request;
 mod tests;
 mod wire;
 
-pub use client::HttpClient;
-pub use connect::TlsSetupError;
-
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -38,9 +35,12 @@ use async_trait::async_trait;
 
 use super::{Attempted, Call, Gate, Tool};
 use crate::domain::attempt::NotSent;
-use crate::domain::contract::template::{RenderContext, SecretRef, Secrets, TemplateError};
 use crate::domain::contract::HttpRequest;
+use crate::domain::contract::template::{RenderContext, SecretRef, Secrets, TemplateError};
 use client::Connections;
+
+pub use client::HttpClient;
+pub use connect::TlsSetupError;
 
 /// A tool whose contract says how its effect is made over HTTP.
 pub struct HttpTool {

@@ -36,7 +36,7 @@ fn fingerprint(contract: &Contract, found: &mut Found) {
     );
     for idle in rule.idle_text() {
         found.when(
-            true,
+            declared(&contract.arguments, idle) != Declared::No,
             &["fingerprint", "text", &idle.to_string()],
             "applies to nothing, because no fingerprint field holds this place",
         );
@@ -52,7 +52,7 @@ fn material(contract: &Contract, found: &mut Found) {
     for pointer in sent {
         let compared = places.iter().any(|place| pointer.within(place).is_some());
         found.when(
-            !compared && declared(&contract.arguments, pointer) != Declared::No,
+            !compared && !places.is_empty() && declared(&contract.arguments, pointer) != Declared::No,
             &["fingerprint", "fields"],
             format!(
                 "{} is sent to the downstream but not compared: a changed value would pass as the same request; add it",

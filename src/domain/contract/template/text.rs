@@ -82,6 +82,20 @@ impl TextTemplate {
             .collect()
     }
 
+    /// What a missing argument does to this text: it drops out, unless it also holds what the
+    /// request must not go out without.
+    fn drop_for<T>(&self, missing: &Placeholder) -> Result<Option<T>, TemplateProblem> {
+        let precious = |piece: &Piece| match piece {
+            Piece::Secret(_) | Piece::Value(Placeholder::IdempotencyKey) => true,
+            Piece::Literal(_) | Piece::Value(_) => false,
+        };
+        if self.0.iter().any(precious) {
+            Err(TemplateProblem::Missing(missing.clone()))
+        } else {
+            Ok(None)
+        }
+    }
+
     /// The header's value; `None` when it drops out.
     pub(super) fn render_header(
         &self,
@@ -94,7 +108,9 @@ impl TextTemplate {
                 Piece::Literal(text) => value.push_str(text),
                 Piece::Secret(secret) => value.push_str(&secret.resolve(secrets)?),
                 Piece::Value(placeholder) => {
-                    let Some(text) = placeholder.text(context)? else { return Ok(None) };
+                    let Some(text) = placeholder.text(context)? else {
+                        return self.drop_for(placeholder);
+                    };
                     if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
                         return Err(TemplateProblem::HeaderValue(placeholder.clone()));
                     }
@@ -115,7 +131,9 @@ impl TextTemplate {
             match piece {
                 Piece::Literal(text) => value.push_str(text),
                 Piece::Value(placeholder) => {
-                    let Some(text) = placeholder.text(context)? else { return Ok(None) };
+                    let Some(text) = placeholder.text(context)? else {
+                        return self.drop_for(placeholder);
+                    };
                     value.push_str(&text);
                 }
                 // The reader of bodies lets none in.

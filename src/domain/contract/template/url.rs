@@ -214,7 +214,7 @@ fn check_base(base: &str) -> Result<(), TemplateSyntax> {
         && !host.starts_with(['.', '-'])
         && host.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_'));
     let v6 = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
-    let v6_good = v6.is_some_and(|v6| v6.parse::<std::net::Ipv6Addr>().is_ok());
+    let v6_good = v6.is_some_and(|v6| v6.parse::<core::net::Ipv6Addr>().is_ok());
     if port_good && (name_good || v6_good) { Ok(()) } else { bad }
 }
 
@@ -232,7 +232,7 @@ fn segment(text: &str) -> Result<Part, TemplateSyntax> {
         Part::Literal(literal) if is_dots(&literal) => {
             Err(TemplateSyntax::Url("a URL's path has no '.' or '..' segments, encoded or not"))
         }
-        part => Ok(part),
+        part @ (Part::Literal(_) | Part::Value(_)) => Ok(part),
     }
 }
 

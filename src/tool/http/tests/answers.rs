@@ -15,6 +15,7 @@ async fn learned_with(http: &HttpRequest, steps: &[Step]) -> Learned {
     let script = [&[Step::Request], steps].concat();
     let server = Server::start(vec![script]).await;
     let learned = send_with(&plain_client(), server.addr, http, open()).await;
+    server.ended(1).await;
     assert_eq!(server.received().len(), 1, "one connection, whatever was answered");
     assert_eq!(server.received()[0].matches("POST ").count(), 1, "one request");
     learned

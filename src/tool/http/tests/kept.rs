@@ -42,10 +42,11 @@ async fn a_connection_that_was_not_needed_is_kept() {
 
 #[tokio::test]
 async fn a_connection_closed_while_idle_is_replaced_before_the_gate() {
-    let once = vec![Step::Request, ticket(), Step::Close];
-    let server = Server::start(vec![once.clone(), once]).await;
+    let first = vec![Step::Request, ticket(), Step::Wait, Step::Close];
+    let server = Server::start(vec![first, vec![Step::Request, ticket()]]).await;
     let client = plain_client();
     assert_eq!(send(&client, server.addr, open()).await, applied());
+    server.go_on();
     server.ended(1).await;
     let watching = Arc::clone(&server);
     let second = gate(async move {
@@ -74,17 +75,10 @@ async fn without_a_replacement_nothing_was_sent() {
     let server = Server::start(vec![first]).await;
     let client = plain_client();
     assert_eq!(send(&client, server.addr, open()).await, applied());
-    let past_the_gate = gate({
-        let server = Arc::clone(&server);
-        async move {
-            server.go_on();
-            server.ended(1).await;
-            until(Instant::now()) // no time is left for a replacement
-        }
-    });
-    let learned = send(&client, server.addr, past_the_gate).await;
+    server.stop_listening().await;
+    let learned = send(&client, server.addr, closing_gate(&server)).await;
     assert_eq!(learned, Learned::NotSent(NotSent::Unreachable));
-    assert_eq!(requests(&server).iter().sum::<usize>(), 1);
+    assert_eq!(requests(&server), [1]);
 }
 
 /// Once a byte has left there is no second send, on no connection.
@@ -101,14 +95,15 @@ async fn a_request_lost_on_a_kept_connection_is_not_repeated() {
 
 #[tokio::test]
 async fn a_blind_tool_gets_a_new_connection_each_time() {
-    let once = vec![Step::Request, ticket()];
-    let server = Server::start(vec![once.clone(), once]).await;
+    let server = Server::start(vec![vec![Step::Request, ticket()]; 3]).await;
     let client = plain_client();
+    assert_eq!(send(&client, server.addr, open()).await, applied());
     for _ in 0..2 {
         assert_eq!(blind(&client, &server).await, applied());
     }
-    assert_eq!(requests(&server), [1, 1]);
-    assert!(server.received().iter().all(|text| text.contains("connection: close\r\n")));
+    assert_eq!(requests(&server), [1, 1, 1], "not even another tool's kept connection is used");
+    let last = |text: &String| text.contains("connection: close\r\n");
+    assert_eq!(server.received().iter().map(last).collect::<Vec<_>>(), [false, true, true]);
 }
 
 async fn blind(client: &HttpClient, server: &Server) -> Learned {

@@ -1,8 +1,10 @@
 //! Before the first byte: what is provably not sent.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::net::TcpListener;
+use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
 use super::super::client::Connections;
@@ -39,7 +41,7 @@ async fn a_host_without_an_address_is_not_sent() {
 #[tokio::test]
 async fn a_connection_that_closes_before_the_gate_opens_is_not_sent() {
     let server = Server::start(vec![vec![Step::Wait, Step::Close]]).await;
-    let closing = std::sync::Arc::clone(&server);
+    let closing = Arc::clone(&server);
     let slow_gate = gate(async move {
         closing.go_on();
         closing.ended(1).await;
@@ -88,15 +90,18 @@ async fn an_answer_after_send_before_counts() {
         answer("200 OK", "", "{\"ticket_id\":\"T-1\"}"),
     ]])
     .await;
-    let send_before = Instant::now() + Duration::from_millis(300);
-    let answering = std::sync::Arc::clone(&server);
+    let (opened, opening) = oneshot::channel();
+    let soon = gate(async move {
+        let send_before = Instant::now() + Duration::from_millis(300);
+        opened.send(send_before).unwrap();
+        until(send_before)
+    });
+    let answering = Arc::clone(&server);
     tokio::spawn(async move {
-        tokio::time::sleep_until(send_before + Duration::from_millis(50)).await;
+        tokio::time::sleep_until(opening.await.unwrap() + Duration::from_millis(1)).await;
         answering.go_on();
     });
-    let soon = gate(async move { until(send_before) });
     assert_eq!(send(&plain_client(), server.addr, soon).await, applied());
-    assert!(Instant::now() > send_before);
 }
 
 /// A downstream that does not read: the write stops with the time-out, and the request is never

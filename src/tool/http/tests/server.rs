@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 /// Longest wait for anything in these tests; far above what any of them takes.
@@ -49,6 +50,7 @@ pub(super) struct Server {
     log: Arc<Mutex<Log>>,
     changed: watch::Sender<()>,
     go: watch::Sender<usize>,
+    accepting: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Server {
@@ -61,9 +63,10 @@ impl Server {
             log: Arc::default(),
             changed: watch::channel(()).0,
             go: watch::channel(0).0,
+            accepting: Mutex::default(),
         });
         let accepting = Arc::clone(&server);
-        tokio::spawn(async move {
+        let task = tokio::spawn(async move {
             let mut scripts = scripts.into_iter();
             while let Ok((tcp, _)) = listener.accept().await {
                 let index = accepting.note(|log| {
@@ -78,7 +81,15 @@ impl Server {
                 });
             }
         });
+        *server.accepting.lock().unwrap() = Some(task);
         server
+    }
+
+    /// From now on connections are refused.
+    pub(super) async fn stop_listening(&self) {
+        let task = self.accepting.lock().unwrap().take().unwrap();
+        task.abort();
+        assert!(task.await.unwrap_err().is_cancelled());
     }
 
     /// Lets every script pass one more [`Step::Wait`].

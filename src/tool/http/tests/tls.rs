@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -13,6 +14,7 @@ use tokio_rustls::TlsAcceptor;
 use super::super::client::Connections;
 use super::kit::{applied, call, client, gate, http, open, request, until, untouched};
 use crate::domain::attempt::{Learned, NotSent};
+use crate::domain::contract::HttpRequest;
 use crate::tool::Gate;
 
 /// A certificate for `localhost` and 127.0.0.1, good from 2020 to 2119, with its key. It is
@@ -55,10 +57,19 @@ async fn serve() -> (SocketAddr, tokio::task::JoinHandle<String>) {
 }
 
 async fn send(roots: RootCertStore, addr: SocketAddr, gate: Gate) -> Learned {
+    send_with(roots, addr, &http(), gate).await
+}
+
+async fn send_with(
+    roots: RootCertStore,
+    addr: SocketAddr,
+    http: &HttpRequest,
+    gate: Gate,
+) -> Learned {
     let mut rendered = request(addr);
     rendered.url = format!("https://localhost:{}/tickets", addr.port());
     let client = client(roots).unwrap();
-    client.send(&call(), rendered, &http(), Connections::Kept, gate).await.into_learned()
+    client.send(&call(), rendered, http, Connections::Kept, gate).await.into_learned()
 }
 
 fn trusted() -> RootCertStore {
@@ -80,6 +91,14 @@ async fn an_untrusted_downstream_gets_no_request() {
     let learned = send(RootCertStore::empty(), addr, untouched()).await;
     assert_eq!(learned, Learned::NotSent(NotSent::Unreachable));
     assert_eq!(served.await.unwrap(), "");
+}
+
+#[tokio::test]
+async fn a_handshake_that_hangs_is_given_up() {
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let hasty = HttpRequest { timeout: Duration::from_millis(150), ..http() };
+    let learned = send_with(trusted(), silent.local_addr().unwrap(), &hasty, untouched()).await;
+    assert_eq!(learned, Learned::NotSent(NotSent::Unreachable));
 }
 
 /// The handshake's bytes are not the request's: the bound holds for the first byte after them.

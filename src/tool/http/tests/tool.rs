@@ -4,22 +4,21 @@ use super::super::HttpTool;
 use super::kit::{applied, call, http, open, plain_client, untouched};
 use super::server::{Server, Step, answer};
 use crate::domain::attempt::{Learned, NotSent};
+use crate::domain::contract::HttpRequest;
 use crate::domain::contract::template::{BodyTemplate, SecretRef, TextTemplate, UrlTemplate};
-use crate::domain::contract::{Downstream, HttpRequest};
 use crate::domain::json::Json;
 use crate::tool::Tool as _;
 
-fn downstream(url: &str, headers: &[(&str, &str)], body: Json) -> Downstream {
+fn request(url: &str, headers: &[(&str, &str)], body: Json) -> HttpRequest {
     let headers = headers.iter();
-    let http = HttpRequest {
+    HttpRequest {
         url: UrlTemplate::parse(url).unwrap(),
         headers: headers
             .map(|&(name, text)| (name.to_owned(), TextTemplate::header(text).unwrap()))
             .collect(),
         body: Some(BodyTemplate::parse(&body).unwrap()),
         ..http()
-    };
-    Downstream { http, idempotency: None, lookup: None, poll: None }
+    }
 }
 
 fn subject(pointer: &str) -> Json {
@@ -33,10 +32,9 @@ const HEADERS: [(&str, &str); 2] =
 async fn a_contracts_request_goes_out_as_it_says() {
     let script = vec![Step::Request, answer("200 OK", "", "{\"ticket_id\":\"T-1\"}")];
     let server = Server::start(vec![script]).await;
-    let downstream =
-        downstream(&format!("http://{}/tickets", server.addr), &HEADERS, subject("/subject"));
+    let http = request(&format!("http://{}/tickets", server.addr), &HEADERS, subject("/subject"));
     let secrets = |name: &SecretRef| (name.to_string() == "${env:TOKEN}").then(|| "s3cret".into());
-    let tool = HttpTool::new(plain_client(), &downstream, false, &secrets);
+    let tool = HttpTool::new(plain_client(), &http, false, &secrets);
     assert_eq!(tool.missing_secrets(), Vec::<&SecretRef>::new());
     assert!(!format!("{tool:?}").contains("s3cret"));
 
@@ -66,18 +64,18 @@ async fn a_contracts_request_goes_out_as_it_says() {
 async fn a_request_that_cannot_be_built_is_not_sent() {
     let unset = |_: &SecretRef| None;
     let here = "http://127.0.0.1:9/";
-    let needs_a_secret = downstream(here, &HEADERS, subject("/subject"));
+    let needs_a_secret = request(here, &HEADERS, subject("/subject"));
     let tool = HttpTool::new(plain_client(), &needs_a_secret, false, &unset);
     assert_eq!(tool.missing_secrets(), [&SecretRef::Env("TOKEN".to_owned())]);
     let learned = tool.call(&call(), untouched()).await.into_learned();
     assert_eq!(learned, Learned::NotSent(NotSent::SecretMissing));
 
-    let needs_an_argument = downstream("http://127.0.0.1:9/{/queue}", &[], subject("/subject"));
+    let needs_an_argument = request("http://127.0.0.1:9/{/queue}", &[], subject("/subject"));
     let tool = HttpTool::new(plain_client(), &needs_an_argument, false, &unset);
     let learned = tool.call(&call(), untouched()).await.into_learned();
     assert_eq!(learned, Learned::NotSent(NotSent::Unbuildable));
 
-    let splits = downstream(here, &[("Transfer-Encoding", "chunked")], subject("/subject"));
+    let splits = request(here, &[("Transfer-Encoding", "chunked")], subject("/subject"));
     let tool = HttpTool::new(plain_client(), &splits, false, &unset);
     let learned = tool.call(&call(), untouched()).await.into_learned();
     assert_eq!(learned, Learned::NotSent(NotSent::Unbuildable));

@@ -1,0 +1,70 @@
+//! A delivery that can be understood, and the dead letter of one that cannot.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use crate::broker::{AckHandle, Delivery, IncomingMessage};
+use crate::store::{DeadLetter, letter_id};
+
+/// How long a busy row is asked for again inside the process before its message is put off.
+const BUSY_FOR: Duration = Duration::from_secs(1);
+
+/// A delivery that names a record.
+#[derive(Debug)]
+pub(super) struct Arrived {
+    /// The record it names; what it says of tenant and key is only compared.
+    pub(super) operation: Uuid,
+    pub(super) tenant: String,
+    pub(super) key: String,
+    pub(super) message: IncomingMessage,
+    pub(super) handle: AckHandle,
+    since: Instant,
+}
+
+impl Arrived {
+    /// Reads a delivery.
+    ///
+    /// # Errors
+    /// The dead letter to keep, and the handle to ack once it is kept.
+    pub(super) fn read(delivery: Delivery) -> Result<Self, Box<(DeadLetter, AckHandle)>> {
+        let Delivery { message, handle } = delivery;
+        match message.envelope() {
+            Ok(envelope) => Ok(Self {
+                operation: envelope.operation_id,
+                tenant: envelope.tenant,
+                key: envelope.operation_key,
+                message,
+                handle,
+                since: Instant::now(),
+            }),
+            Err(unreadable) => Err(Box::new((letter(&message, unreadable.reason), handle))),
+        }
+    }
+
+    /// The dead letter of a message that can be read but not taken.
+    pub(super) fn letter(&self, reason: &str) -> DeadLetter {
+        let letter = letter(&self.message, reason);
+        DeadLetter { operation: Some(self.operation), tenant: Some(self.tenant.clone()), ..letter }
+    }
+
+    /// Whether its row has been busy long enough.
+    pub(super) fn busy_too_long(&self) -> bool {
+        self.since.elapsed() > BUSY_FOR
+    }
+}
+
+fn letter(message: &IncomingMessage, reason: &str) -> DeadLetter {
+    let message_id = message.message_id();
+    DeadLetter {
+        id: letter_id(&message.tool, message_id.as_deref(), &message.body),
+        queue: message.tool.clone(),
+        reason: reason.to_owned(),
+        body: message.body.clone(),
+        headers: message.headers_json().to_string(),
+        message_id,
+        operation: None,
+        tenant: None,
+    }
+}

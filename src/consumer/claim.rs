@@ -1,0 +1,269 @@
+//! Claims a batch of deliveries in one transaction: lock, decide, write, commit.
+//!
+//! A row that is busy never delays the batch: it is passed over, and asked for again.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use uuid::Uuid;
+
+use super::arrived::Arrived;
+use super::served::{Served, Serving};
+use crate::contract_file::Examined;
+use crate::domain::claim::{Claim, Claimant, Predecessor, Recomputed, Run, decide};
+use crate::domain::json::{Json, JsonLimits};
+use crate::domain::lifecycle::State;
+use crate::domain::operation::{Operation, Timestamp};
+use crate::domain::parking::park;
+use crate::domain::reason::Reason;
+use crate::domain::step::Step;
+use crate::store::{self, Connection, DeadLetter, Loaded, Noted, StoreError};
+use crate::tool::DownstreamSecret;
+
+/// When a worker without the version looks whether another has it.
+const OTHER_VERSION_WAIT: Duration = Duration::from_secs(10);
+
+/// How long nobody must have had a version before its operations are parked.
+const VERSION_UNKNOWN_AFTER: Duration = Duration::from_secs(60);
+
+/// What a claim needs to know of its worker.
+#[derive(Debug)]
+pub(super) struct Claiming {
+    pub(super) served: Arc<Served>,
+    pub(super) owner: String,
+    pub(super) secret: DownstreamSecret,
+    pub(super) limits: JsonLimits,
+}
+
+/// What is to be done with a delivery, once the transaction has committed.
+#[derive(Debug)]
+pub(super) enum Verdict {
+    /// Make the effect.
+    Run(Box<Started>),
+    /// It is dealt with: ack.
+    Ack,
+    /// Its row was locked by somebody: ask again.
+    Busy,
+    /// Ask again when nothing else runs here.
+    Alone,
+}
+
+/// A claim that leads to an attempt.
+#[derive(Debug)]
+pub(super) struct Started {
+    pub(super) run: Run,
+    pub(super) serving: Arc<Serving>,
+    pub(super) arguments: Json,
+}
+
+/// One batch's verdicts, by operation, and what else its transaction writes.
+#[derive(Debug, Default)]
+struct Plan {
+    verdicts: HashMap<Uuid, Verdict>,
+    steps: Vec<Step>,
+    notes: Vec<Noted>,
+    later: Vec<Uuid>,
+    letters: Vec<DeadLetter>,
+}
+
+/// Claims what `asks` name. The verdicts hold only once the caller has committed.
+pub(super) async fn claim(
+    connection: &mut Connection,
+    asks: &[Arrived],
+    claiming: &Claiming,
+    alone: bool,
+) -> Result<HashMap<Uuid, Verdict>, StoreError> {
+    let mut by_operation: BTreeMap<Uuid, Vec<&Arrived>> = BTreeMap::new();
+    for ask in asks {
+        by_operation.entry(ask.operation).or_default().push(ask);
+    }
+    let ids: Vec<Uuid> = by_operation.keys().copied().collect();
+    let locked = store::lock_free(connection, &ids).await?;
+    let mut plan = Plan::default();
+    plan.missing(connection, &locked, &by_operation).await?;
+    let ordered: Vec<Uuid> =
+        locked.iter().filter(|l| takes_part(&l.operation)).map(|l| l.operation.id).collect();
+    let predecessors = store::predecessors(connection, &ordered).await?;
+    let mut unserved = Vec::new();
+    for loaded in locked {
+        let record = &loaded.operation;
+        let deliveries = by_operation.get(&record.id).map_or(&[][..], Vec::as_slice);
+        let named = plan.right_ones(record, deliveries);
+        let predecessor = if takes_part(record) {
+            predecessors.get(&record.id).copied()
+        } else {
+            Some(Predecessor::Finished)
+        };
+        match (named, predecessor) {
+            (false, _) => plan.ack(record.id),
+            (true, None) => plan.busy(record.id),
+            (true, Some(predecessor)) => {
+                plan.decide(loaded, predecessor, claiming, alone, &mut unserved)
+            }
+        }
+    }
+    plan.without_version(connection, unserved).await?;
+    plan.write(connection).await
+}
+
+/// Whether earlier operations of its ordering key matter to it now.
+fn takes_part(record: &Operation) -> bool {
+    record.order.as_ref().is_some_and(|order| !order.released) && is_claimable(record)
+}
+
+fn is_claimable(record: &Operation) -> bool {
+    matches!(record.state, State::Queued | State::RetryScheduled | State::Claimed | State::Sent)
+}
+
+impl Plan {
+    fn ack(&mut self, operation: Uuid) {
+        self.verdicts.insert(operation, Verdict::Ack);
+    }
+
+    fn busy(&mut self, operation: Uuid) {
+        self.verdicts.insert(operation, Verdict::Busy);
+    }
+
+    /// What could not be locked is busy, or has no record: never claimed, kept for an operator.
+    async fn missing(
+        &mut self,
+        connection: &mut Connection,
+        locked: &[Loaded],
+        asks: &BTreeMap<Uuid, Vec<&Arrived>>,
+    ) -> Result<(), StoreError> {
+        let locked: HashSet<Uuid> = locked.iter().map(|loaded| loaded.operation.id).collect();
+        let missing: Vec<Uuid> = asks.keys().filter(|id| !locked.contains(id)).copied().collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let existing = store::existing(connection, &missing).await?;
+        for id in missing {
+            if existing.contains(&id) {
+                self.busy(id);
+            } else {
+                self.letters
+                    .extend(asks.get(&id).into_iter().flatten().map(|ask| ask.letter("no_record")));
+                self.ack(id);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a delivery names the record by its tenant and key; those that do not are kept.
+    fn right_ones(&mut self, record: &Operation, deliveries: &[&Arrived]) -> bool {
+        let names = |ask: &&&Arrived| ask.tenant == record.tenant && ask.key == record.key;
+        let wrong = deliveries.iter().filter(|ask| !names(ask));
+        self.letters.extend(wrong.map(|ask| ask.letter("identity_mismatch")));
+        deliveries.iter().any(|ask| names(&ask))
+    }
+
+    fn decide(
+        &mut self,
+        loaded: Loaded,
+        predecessor: Predecessor,
+        claiming: &Claiming,
+        alone: bool,
+        unserved: &mut Vec<Loaded>,
+    ) {
+        let record = &loaded.operation;
+        let free =
+            is_claimable(record) && record.due_at <= loaded.now && !record.leased_at(loaded.now);
+        let Some(serving) = claiming.served.get(&record.tool, &record.tool_version) else {
+            if free {
+                unserved.push(loaded);
+            } else {
+                self.note(record.id, "in_flight");
+                self.ack(record.id);
+            }
+            return;
+        };
+        let examined = free.then(|| examine(serving, &loaded, &claiming.limits)).flatten();
+        let recomputed =
+            examined.as_ref().map_or(Recomputed::Invalid, |e| Recomputed::Valid(&e.material));
+        let key = claiming.secret.key(&record.key);
+        let claimant = Claimant { owner: &claiming.owner, alone, downstream_key: &key };
+        let id = record.id;
+        match decide(record, recomputed, predecessor, loaded.now, &serving.rule, &claimant) {
+            Claim::Run(run) => {
+                let arguments = examined.map_or(Json::Null, |examined| examined.arguments);
+                self.steps.push(run.step.clone());
+                let started = Started { run: *run, serving: Arc::clone(serving), arguments };
+                self.verdicts.insert(id, Verdict::Run(Box::new(started)));
+            }
+            Claim::Write(step) => {
+                self.steps.push(*step);
+                self.ack(id);
+            }
+            Claim::Leave(leave) => {
+                self.note(id, leave.event());
+                self.ack(id);
+            }
+            Claim::Alone => drop(self.verdicts.insert(id, Verdict::Alone)),
+        }
+    }
+
+    fn note(&mut self, operation: Uuid, event: &'static str) {
+        self.notes.push(Noted { operation, event, epoch: 0, owner: None, detail: None });
+    }
+
+    /// Operations whose version this worker lacks wait for one that has it; when no live worker has
+    /// had it for a minute they are parked.
+    async fn without_version(
+        &mut self,
+        connection: &mut Connection,
+        unserved: Vec<Loaded>,
+    ) -> Result<(), StoreError> {
+        if unserved.is_empty() {
+            return Ok(());
+        }
+        let live = store::served_anywhere(connection).await?;
+        for Loaded { operation, now, .. } in unserved {
+            let version = (operation.tool.clone(), operation.tool_version.clone());
+            let young = now.since(operation.opened_at.max(Timestamp(0))) < VERSION_UNKNOWN_AFTER;
+            let parked = if young || live.contains(&version) {
+                None
+            } else {
+                park(&operation, now, Reason::ContractVersionUnknown)
+            };
+            match parked {
+                Some(step) => self.steps.push(step),
+                None => self.later.push(operation.id),
+            }
+            self.ack(operation.id);
+        }
+        Ok(())
+    }
+
+    async fn write(
+        self,
+        connection: &mut Connection,
+    ) -> Result<HashMap<Uuid, Verdict>, StoreError> {
+        store::write(connection, &self.steps.iter().collect::<Vec<_>>()).await?;
+        store::note(connection, self.notes).await?;
+        store::enqueue_later(connection, &self.later, OTHER_VERSION_WAIT).await?;
+        store::bury(connection, &self.letters).await?;
+        Ok(self.verdicts)
+    }
+}
+
+fn examine(serving: &Serving, loaded: &Loaded, limits: &JsonLimits) -> Option<Examined> {
+    let arguments = loaded.arguments.as_deref()?;
+    serving.contract.examine(&loaded.operation.tenant, arguments, limits).ok()
+}
+
+/// After a commit whose answer was lost: which of the planned claims stand.
+pub(super) async fn standing(
+    connection: &mut Connection,
+    planned: &[(Uuid, i64)],
+    owner: &str,
+) -> Result<HashSet<Uuid>, StoreError> {
+    let ids: Vec<Uuid> = planned.iter().map(|(id, _)| *id).collect();
+    let locked = store::lock_all(connection, &ids).await?;
+    let ours = |loaded: &&Loaded| {
+        let record = &loaded.operation;
+        let lease = record.lease.as_ref().is_some_and(|lease| lease.owner == owner);
+        lease && planned.contains(&(record.id, record.token.0))
+    };
+    Ok(locked.iter().filter(ours).map(|loaded| loaded.operation.id).collect())
+}

@@ -1,0 +1,96 @@
+//! One attempt: gate, tool, result. A panic in a tool is that operation's failure only.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures::FutureExt as _;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+
+use super::lease::Held;
+use super::mark::ToMark;
+use crate::domain::attempt::{Ambiguity, Learned, NotSent};
+use crate::domain::claim::Ticket;
+use crate::tool::{Call, Gate, SendGuard, SendWindow, Tool as _, ToolKind};
+
+/// What the gate of one attempt needs.
+pub(super) struct Guard {
+    pub(super) ticket: Ticket,
+    pub(super) held: Held,
+    /// What is kept free at the end of the lease.
+    pub(super) margin: Duration,
+    /// The last moment that the downstream's window allows.
+    pub(super) window_ends: Option<Instant>,
+    /// Writes the mark of a blind tool; `None`: the claim has written it.
+    pub(super) marker: Option<mpsc::Sender<ToMark>>,
+    pub(super) passage: Arc<Passage>,
+}
+
+/// What became of the gate, for whoever settles the attempt.
+#[derive(Debug, Default)]
+pub(super) struct Passage {
+    marked: AtomicBool,
+    opened: AtomicBool,
+}
+
+impl Passage {
+    /// The ticket with what is known of the mark now.
+    pub(super) fn ticket(&self, mut ticket: Ticket) -> Ticket {
+        ticket.marked |= self.marked.load(Ordering::Acquire);
+        ticket
+    }
+}
+
+#[async_trait]
+impl SendGuard for Guard {
+    async fn open(&mut self) -> Result<SendWindow, NotSent> {
+        if let Some(marker) = &self.marker {
+            let (answer, marked) = oneshot::channel();
+            let ask = ToMark { operation: self.held.operation(), ticket: self.ticket, answer };
+            marker.send(ask).await.map_err(|_| NotSent::Draining)?;
+            if !marked.await.unwrap_or(false) {
+                return Err(NotSent::ClaimLost);
+            }
+            self.passage.marked.store(true, Ordering::Release);
+        }
+        // The last check before the first byte, by our own clock.
+        let lease_ends = self.held.ends().checked_sub(self.margin).unwrap_or_else(Instant::now);
+        let send_before = self.window_ends.map_or(lease_ends, |window| window.min(lease_ends));
+        if Instant::now() >= send_before {
+            return Err(NotSent::LeaseTooShort);
+        }
+        self.passage.opened.store(true, Ordering::Release);
+        Ok(SendWindow { send_before })
+    }
+}
+
+/// Makes one attempt. Ends when the tool answers, or when the claim is certainly lost.
+pub(super) async fn attempt(kind: &ToolKind, call: &Call, guard: Guard) -> Learned {
+    let passage = Arc::clone(&guard.passage);
+    let mut held = guard.held.clone();
+    let gate = Gate::new(guard);
+    let made = async {
+        match kind {
+            ToolKind::Http(tool) => tool.call(call, gate).await,
+            ToolKind::Rust(tool) => tool.call(call, gate).await,
+            // Transactional effects run in the settling transaction (`super::transact`).
+            ToolKind::Transactional(_) => crate::tool::Attempted::not_sent(NotSent::Tool),
+        }
+    };
+    let learned = tokio::select! {
+        made = AssertUnwindSafe(made).catch_unwind() => made.map(crate::tool::Attempted::into_learned),
+        () = held.lost() => {
+            let opened = passage.opened.load(Ordering::Acquire);
+            return if opened { Learned::Ambiguous(Ambiguity::WorkerLost) } else { Learned::NotSent(NotSent::ClaimLost) };
+        }
+    };
+    let opened = passage.opened.load(Ordering::Acquire);
+    match learned {
+        Ok(learned) => learned,
+        Err(_) if opened => Learned::Ambiguous(Ambiguity::Panicked),
+        Err(_) => Learned::Panicked,
+    }
+}

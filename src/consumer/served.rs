@@ -1,0 +1,123 @@
+//! What this worker serves: each (tool, version) with its contract, its numbers and its share.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use std::sync::{Mutex, PoisonError};
+use tokio::time::Instant;
+
+use crate::contract_file::CheckedContract;
+use crate::domain::rule::AttemptRule;
+use crate::tool::ServedTool;
+
+/// How long a tool pauses after 401 or 403: credentials do not come back by hammering.
+const BREAKER_PAUSE: Duration = Duration::from_secs(30);
+
+/// One contract version that this worker carries out.
+#[derive(Debug)]
+pub struct Serving {
+    /// The contract, ready to examine requests.
+    pub contract: CheckedContract,
+    /// What it says about claiming, sending again and giving up.
+    pub rule: AttemptRule,
+    /// What makes the effect.
+    pub tool: Arc<ServedTool>,
+}
+
+/// Everything this worker serves.
+#[derive(Debug, Default)]
+pub struct Served {
+    versions: BTreeMap<(String, String), Arc<Serving>>,
+    lanes: BTreeMap<String, Arc<Lane>>,
+}
+
+/// One tool's share of the worker, all its versions together.
+#[derive(Debug)]
+pub(super) struct Lane {
+    limit: u32,
+    running: AtomicU32,
+    closed_until: Mutex<Option<Instant>>,
+}
+
+impl Served {
+    /// Adds a version. The tool's share of the process is the largest that a version asks for.
+    pub fn add(&mut self, serving: Serving) {
+        let contract = &serving.contract.contract;
+        let (tool, version) = (contract.tool.to_string(), contract.version.to_string());
+        let limit =
+            contract.concurrency.process.max(self.lanes.get(&tool).map_or(1, |lane| lane.limit));
+        let lane = Lane { limit, running: AtomicU32::new(0), closed_until: Mutex::new(None) };
+        self.lanes.insert(tool.clone(), Arc::new(lane));
+        self.versions.insert((tool, version), Arc::new(serving));
+    }
+
+    /// The version, if this worker serves it.
+    #[must_use]
+    pub fn get(&self, tool: &str, version: &str) -> Option<&Arc<Serving>> {
+        self.versions.get(&(tool.to_owned(), version.to_owned()))
+    }
+
+    /// Every (tool, version).
+    #[must_use]
+    pub fn versions(&self) -> Vec<(String, String)> {
+        self.versions.keys().cloned().collect()
+    }
+
+    /// Each tool with the number of deliveries to hold: what runs, and as much again to go on with.
+    pub(super) fn prefetches(&self) -> Vec<(String, u16)> {
+        let prefetch =
+            |lane: &Lane| u16::try_from(lane.limit.saturating_mul(2)).unwrap_or(u16::MAX);
+        self.lanes.iter().map(|(tool, lane)| (tool.clone(), prefetch(lane))).collect()
+    }
+
+    pub(super) fn lane(&self, tool: &str) -> Option<&Arc<Lane>> {
+        self.lanes.get(tool)
+    }
+}
+
+impl Lane {
+    /// How many more of the tool's operations may start now. After a pause one goes first, to see.
+    pub(super) fn room(&self) -> u32 {
+        let running = self.running.load(Ordering::Acquire);
+        let limit = match *self.closed_until.lock().unwrap_or_else(PoisonError::into_inner) {
+            Some(until) if Instant::now() < until => 0,
+            Some(_) => 1,
+            None => self.limit,
+        };
+        limit.saturating_sub(running)
+    }
+
+    pub(super) fn begin(self: &Arc<Self>) -> Running {
+        self.running.fetch_add(1, Ordering::AcqRel);
+        Running(Arc::clone(self))
+    }
+
+    /// The downstream does not accept our credentials: stop claiming for a while.
+    pub(super) fn close(&self) {
+        *self.closed_until.lock().unwrap_or_else(PoisonError::into_inner) =
+            Some(Instant::now() + BREAKER_PAUSE);
+    }
+
+    /// The downstream took a call: claim as usual.
+    pub(super) fn open(&self) {
+        *self.closed_until.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+}
+
+/// One operation's place in its tool's share, until dropped.
+#[derive(Debug)]
+pub(super) struct Running(Arc<Lane>);
+
+impl Running {
+    pub(super) fn lane(&self) -> &Lane {
+        &self.0
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.running.fetch_sub(1, Ordering::AcqRel);
+    }
+}

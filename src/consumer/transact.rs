@@ -1,0 +1,194 @@
+//! Transactional tools: the effect is a write to this very database, in the settling transaction.
+//!
+//! The record is locked under its fencing token first, and only then the effect runs, under a
+//! savepoint and a time-out. Another token or state: no effect. A lost answer to the commit needs no
+//! proof: the record says whether both are there or neither.
+
+use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::FutureExt as _;
+use tokio::sync::mpsc;
+use tokio::time::{sleep, timeout};
+use tracing::warn;
+use uuid::Uuid;
+
+use super::lease::Leases;
+use super::served::Running;
+use super::settle::Finished;
+use crate::broker::AckHandle;
+use crate::domain::attempt::{Effect, Learned, NotSent};
+use crate::domain::claim::Ticket;
+use crate::domain::rule::AttemptRule;
+use crate::domain::settle::commit;
+use crate::store::{self, Connection, DatabaseUrl, Link, Loaded, StoreError};
+use crate::tool::{Call, TransactionalRefusal, TransactionalTool};
+
+/// Effects of one transaction, at most.
+const BATCH: usize = 64;
+
+/// What one effect may take; the transaction that holds the row locks waits for it.
+const EFFECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// An operation whose effect is part of its settlement.
+pub(super) struct ToCommit {
+    pub(super) call: Call,
+    pub(super) ticket: Ticket,
+    pub(super) rule: AttemptRule,
+    pub(super) tool: Arc<dyn TransactionalTool>,
+    pub(super) handle: AckHandle,
+    pub(super) running: Running,
+}
+
+/// How one operation of a transaction ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    /// Effect and settlement are written, if the transaction commits.
+    Written,
+    /// The claim is not ours any more: no effect.
+    Lost,
+    /// The tool said no, or not now; its writes are undone.
+    Undone(TransactionalRefusal),
+    /// The tool panicked; its writes are undone.
+    Panicked,
+}
+
+/// Runs transactional effects until the last asker is gone. What did not end in its effect is
+/// settled like any attempt.
+pub(super) async fn run(
+    database: DatabaseUrl,
+    leases: Leases,
+    mut asked: mpsc::Receiver<ToCommit>,
+    finished: mpsc::Sender<Finished>,
+) {
+    let mut link = Link::new(&database, "worker transactions", Duration::from_secs(60));
+    let mut batch = Vec::with_capacity(BATCH);
+    while asked.recv_many(&mut batch, BATCH).await > 0 {
+        let whole = std::mem::take(&mut batch);
+        match link.transaction(async |connection| effects(connection, &whole).await).await {
+            Ok(ended) => let_go(&leases, whole, &ended, &finished).await,
+            Err(error) => {
+                warn!(
+                    error = &error as &dyn std::error::Error,
+                    "transactional effects undone; running one by one"
+                );
+                for one in whole {
+                    alone(&mut link, &leases, one, &finished).await;
+                }
+            }
+        }
+    }
+}
+
+/// Runs one effect in a transaction of its own. An error that stays is a try that came to nothing;
+/// one whose commit is unknown is read from the record.
+async fn alone(link: &mut Link, leases: &Leases, one: ToCommit, finished: &mpsc::Sender<Finished>) {
+    let one = [one];
+    let ended = loop {
+        match link.transaction(async |connection| effects(connection, &one).await).await {
+            Ok(ended) => break ended,
+            Err(error) if error.nothing_written() && error.sqlstate().is_some() => {
+                let undone = Ended::Undone(TransactionalRefusal::Retry);
+                break one.iter().map(|one| (one.call.operation_id, undone)).collect();
+            }
+            // Written already, or not: the same transaction finds out, since it looks at the record
+            // first and a settled one is not ours to run again.
+            Err(error) => {
+                warn!(
+                    error = &error as &dyn std::error::Error,
+                    "transactional effect not settled yet; trying again"
+                );
+                sleep(Duration::from_millis(200)).await;
+            }
+        }
+    };
+    let_go(leases, one.into(), &ended, finished).await;
+}
+
+async fn effects(
+    connection: &mut Connection,
+    batch: &[ToCommit],
+) -> Result<HashMap<Uuid, Ended>, StoreError> {
+    let by_id: HashMap<Uuid, &ToCommit> =
+        batch.iter().map(|one| (one.call.operation_id, one)).collect();
+    let ids: Vec<Uuid> = by_id.keys().copied().collect();
+    let mut ended: HashMap<Uuid, Ended> = ids.iter().map(|id| (*id, Ended::Lost)).collect();
+    let mut steps = Vec::with_capacity(batch.len());
+    for loaded in store::lock_all(connection, &ids).await? {
+        let Some(one) = by_id.get(&loaded.operation.id) else { continue };
+        if !still_owner(&loaded, one) {
+            continue;
+        }
+        store::savepoint(connection).await?;
+        let how = match effect(connection, one).await? {
+            Ok(effect) => match commit(&loaded.operation, &one.ticket, &effect, loaded.now) {
+                Some(step) => {
+                    steps.push(step);
+                    Ended::Written
+                }
+                None => Ended::Lost,
+            },
+            Err(how) => how,
+        };
+        store::leave_savepoint(connection, how == Ended::Written).await?;
+        ended.insert(loaded.operation.id, how);
+    }
+    store::write(connection, &steps.iter().collect::<Vec<_>>()).await?;
+    Ok(ended)
+}
+
+fn still_owner(loaded: &Loaded, one: &ToCommit) -> bool {
+    let record = &loaded.operation;
+    record.token == one.ticket.token && record.leased_at(loaded.now)
+}
+
+/// Runs the tool. A time-out leaves the connection in the middle of something: the whole
+/// transaction is given up.
+async fn effect(
+    connection: &mut Connection,
+    one: &ToCommit,
+) -> Result<Result<Effect, Ended>, StoreError> {
+    let applied = AssertUnwindSafe(one.tool.apply(&one.call, connection)).catch_unwind();
+    match timeout(EFFECT_TIMEOUT, applied).await {
+        Ok(Ok(Ok(effect))) => Ok(Ok(effect)),
+        Ok(Ok(Err(refusal))) => Ok(Err(Ended::Undone(refusal))),
+        Ok(Err(_)) => Ok(Err(Ended::Panicked)),
+        Err(_) => Err(StoreError::Deadline),
+    }
+}
+
+async fn let_go(
+    leases: &Leases,
+    batch: Vec<ToCommit>,
+    ended: &HashMap<Uuid, Ended>,
+    finished: &mpsc::Sender<Finished>,
+) {
+    let mut handles = Vec::with_capacity(batch.len());
+    for one in batch {
+        let operation = one.call.operation_id;
+        let learned = match ended.get(&operation).copied().unwrap_or(Ended::Lost) {
+            Ended::Written | Ended::Lost => {
+                leases.release(operation, one.ticket.token.0);
+                handles.push(one.handle);
+                continue;
+            }
+            Ended::Undone(TransactionalRefusal::Refused) => Learned::Refused,
+            Ended::Undone(TransactionalRefusal::Retry) => Learned::NotSent(NotSent::Tool),
+            Ended::Panicked => Learned::Panicked,
+        };
+        let settle = Finished {
+            operation,
+            ticket: one.ticket,
+            learned,
+            rule: one.rule,
+            handle: one.handle,
+            running: one.running,
+        };
+        if finished.send(settle).await.is_err() {
+            warn!(operation_id = %operation, "the settler is gone; the lease will end");
+        }
+    }
+    super::ack_all(handles).await;
+}

@@ -1,0 +1,32 @@
+//! Decides what becomes of a record that no worker can take at present: it is parked, visibly, and
+//! goes on when what was missing is there.
+
+use serde_json::json;
+
+use super::lifecycle::{Event, Next, State, next};
+use super::operation::{Operation, Timestamp};
+use super::reason::Reason;
+use super::step::{Step, Trace};
+
+/// Parks the record for `reason`; `None` when it is past needing a worker, or a worker owns it.
+#[must_use]
+pub fn park(row: &Operation, now: Timestamp, reason: Reason) -> Option<Step> {
+    if row.leased_at(now) || !matches!(next(row.state, Event::Park), Next::To(_)) {
+        return None;
+    }
+    let parked = Trace::with("parked", json!({ "reason": reason.code() }));
+    Some(Step::from(row).moved(Event::Park, Some(reason)).traced(parked))
+}
+
+/// A worker with the record's contract version has started: what waited for it is due.
+#[must_use]
+pub fn version_arrived(row: &Operation, now: Timestamp) -> Option<Step> {
+    let waited = row.state == State::Parked && row.reason == Some(Reason::ContractVersionUnknown);
+    let due = || {
+        Step::from(row)
+            .moved(Event::OperatorRetry, None)
+            .traced(Trace::new("retry_scheduled"))
+            .published(now)
+    };
+    waited.then(due)
+}

@@ -1,0 +1,10 @@
+//! How work comes in: a submission inside the caller's own transaction.
+//!
+//! The other door is the SQL function `oncebox.submit`; both go through the same insert and give the
+//! same envelope. Later releases add HTTP and webhooks here.
+
+pub mod submission;
+pub mod submit;
+
+pub use submission::Submission;
+pub use submit::{Publisher, SubmitError};

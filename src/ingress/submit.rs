@@ -1,0 +1,426 @@
+//! Publishing from Rust: business rows, operation record and outbox row in one transaction.
+//!
+//! Insert what is not there, then read what is: a submission never locks a record that exists. What
+//! stands under the key is compared under the record's own contract version.
+//!
+//! ```no_run
+//! # async fn example(pool: sqlx::PgPool) -> Result<(), Box<dyn std::error::Error>> {
+//! use oncebox::ingress::{Publisher, Submission};
+//!
+//! let publisher = Publisher::default();
+//! let mut transaction = pool.acquire().await?;
+//! sqlx::query("begin").execute(&mut *transaction).await?;
+//! sqlx::query("insert into orders (id) values (7)").execute(&mut *transaction).await?;
+//! let outcome = publisher
+//!     .submit(&mut transaction, &Submission {
+//!         tenant: "acme".into(),
+//!         environment: "production".into(),
+//!         workflow_id: "run_827".into(),
+//!         step_id: "record_issue".into(),
+//!         tool: "tickets.create".into(),
+//!         arguments: r#"{"queue_id":"support","subject":"Refund","body":"…"}"#.into(),
+//!         ..Submission::default()
+//!     })
+//!     .await?;
+//! sqlx::query("commit").execute(&mut *transaction).await?;
+//! println!("{}", serde_json::to_string(&outcome)?);
+//! # Ok(()) }
+//! ```
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use serde_json::json;
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+use super::Submission;
+use crate::contract_file::{ArgumentProblem, CheckedContract, Examined};
+use crate::domain::contract::DEFAULT_MARGIN;
+use crate::domain::json::JsonLimits;
+use crate::domain::key::{KeyError, KeyPolicy, OperationKey};
+use crate::domain::lifecycle::State;
+use crate::domain::operation::Operation;
+use crate::domain::outcome::{Asked, Envelope};
+use crate::domain::reason::Reason;
+use crate::store::{self, Loaded, NewOperation, StoreError};
+
+/// How often a record that keeps changing under our eyes is read again.
+const READ_AGAIN: usize = 10;
+
+/// Why there is no answer. Nothing was written for this submission.
+#[derive(Debug, thiserror::Error)]
+pub enum SubmitError {
+    /// The submission itself is malformed.
+    #[error("{0}")]
+    Invalid(String),
+    /// A part of the operation key is refused.
+    #[error("operation key refused: {0}")]
+    Key(#[from] KeyError),
+    /// The arguments do not fit the contract.
+    #[error("arguments do not fit the contract: {}", first(.0))]
+    Arguments(Vec<ArgumentProblem>),
+    /// The tool or version is not in the registry, or no version is named and none is current.
+    #[error(
+        "tool or version is not registered, or the tool has no current version; activate its contract"
+    )]
+    UnknownContract,
+    /// The registry holds a contract that this release cannot read.
+    #[error("the registered contract cannot be read by this release; look at contract check")]
+    UnreadableContract,
+    /// Another transaction holds the key and may still roll back: roll back and repeat.
+    #[error("another transaction is submitting this key; roll back and repeat")]
+    Busy,
+    /// The database failed: roll back. [`StoreError`] says what may be concluded.
+    #[error(transparent)]
+    Store(StoreError),
+}
+
+impl From<StoreError> for SubmitError {
+    fn from(error: StoreError) -> Self {
+        if error.sqlstate().as_deref() == Some("55P03") { Self::Busy } else { Self::Store(error) }
+    }
+}
+
+impl SubmitError {
+    /// The stable code of a refusal, if it is one: the envelope's `reason`.
+    #[must_use]
+    pub fn reason(&self) -> Option<Reason> {
+        match self {
+            Self::Invalid(_) | Self::Key(_) | Self::Arguments(_) => Some(Reason::InvalidArguments),
+            Self::UnknownContract | Self::UnreadableContract => {
+                Some(Reason::ContractVersionUnknown)
+            }
+            Self::Busy | Self::Store(_) => None,
+        }
+    }
+
+    fn spoils_transaction(&self) -> bool {
+        self.reason().is_none()
+    }
+}
+
+fn first(problems: &[ArgumentProblem]) -> String {
+    problems.first().map_or_else(String::new, |problem| {
+        format!("{}: {}", problem.pointer.brief(), problem.message)
+    })
+}
+
+/// Publishes operations inside the caller's transactions. Cheap to share; keeps read contracts.
+#[derive(Debug)]
+pub struct Publisher {
+    policy: KeyPolicy,
+    margin: Duration,
+    limits: JsonLimits,
+    contracts: Mutex<HashMap<(String, String), Arc<CheckedContract>>>,
+}
+
+impl Default for Publisher {
+    fn default() -> Self {
+        Self::new(KeyPolicy::default())
+    }
+}
+
+/// A submission that may be written, and its place in the caller's list.
+struct Candidate<'a> {
+    place: usize,
+    submission: &'a Submission,
+    key: OperationKey,
+}
+
+impl Publisher {
+    /// A publisher with the deployment's rule for keys.
+    #[must_use]
+    pub fn new(policy: KeyPolicy) -> Self {
+        Self {
+            policy,
+            margin: DEFAULT_MARGIN,
+            limits: JsonLimits::default(),
+            contracts: Mutex::default(),
+        }
+    }
+
+    /// Publishes one operation on the caller's transaction.
+    ///
+    /// # Errors
+    /// Nothing was written for it. After [`SubmitError::Busy`] and [`SubmitError::Store`] the
+    /// transaction is to be rolled back.
+    pub async fn submit(
+        &self,
+        connection: &mut PgConnection,
+        submission: &Submission,
+    ) -> Result<Envelope, SubmitError> {
+        let mut answers = self.submit_many(connection, std::slice::from_ref(submission)).await?;
+        answers.pop().unwrap_or(Err(SubmitError::UnknownContract))
+    }
+
+    /// Publishes many operations on the caller's transaction, in key order, so that transactions
+    /// with overlapping keys wait for each other instead of deadlocking. The answers stand in the
+    /// order of `submissions`; one that is refused does not hold up the others.
+    ///
+    /// # Errors
+    /// The transaction is to be rolled back; nothing was written.
+    pub async fn submit_many(
+        &self,
+        connection: &mut PgConnection,
+        submissions: &[Submission],
+    ) -> Result<Vec<Result<Envelope, SubmitError>>, SubmitError> {
+        let mut answers: Vec<Option<Result<Envelope, SubmitError>>> = Vec::new();
+        answers.resize_with(submissions.len(), || None);
+        let mut open = Vec::with_capacity(submissions.len());
+        for (place, submission) in submissions.iter().enumerate() {
+            match self.candidate(place, submission) {
+                Ok(candidate) => open.push(candidate),
+                Err(error) => answer(&mut answers, place, Err(error)),
+            }
+        }
+        for _ in 0..READ_AGAIN {
+            if open.is_empty() {
+                break;
+            }
+            open = self.pass(connection, open, &mut answers).await?;
+        }
+        for candidate in open {
+            let conflict = StoreError::Unreadable("a record that changed each time it was read");
+            answer(&mut answers, candidate.place, Err(SubmitError::Store(conflict)));
+        }
+        Ok(answers.into_iter().flatten().collect())
+    }
+
+    fn candidate<'a>(
+        &self,
+        place: usize,
+        submission: &'a Submission,
+    ) -> Result<Candidate<'a>, SubmitError> {
+        let Submission { tenant, environment, workflow_id, step_id, .. } = submission;
+        let key = OperationKey::new(tenant, environment, workflow_id, step_id, &self.policy)?;
+        submission.check()?;
+        Ok(Candidate { place, submission, key })
+    }
+
+    /// Inserts what is new, answers what stands; gives back what has to be looked at again.
+    async fn pass<'a>(
+        &self,
+        connection: &mut PgConnection,
+        open: Vec<Candidate<'a>>,
+        answers: &mut [Option<Result<Envelope, SubmitError>>],
+    ) -> Result<Vec<Candidate<'a>>, SubmitError> {
+        let mut new = Vec::with_capacity(open.len());
+        let mut refused = HashMap::new();
+        for candidate in &open {
+            match self.examine(connection, candidate).await {
+                Ok(operation) => new.push((candidate.place, operation)),
+                Err(error) if error.spoils_transaction() => return Err(error),
+                // A record may stand under this key all the same, and then its version counts.
+                Err(error) => drop(refused.insert(candidate.place, error)),
+            }
+        }
+        let rows: Vec<NewOperation> = new.iter().map(|(_, operation)| operation.clone()).collect();
+        let inserted = if rows.is_empty() {
+            Default::default()
+        } else {
+            store::insert_operations(connection, &rows).await?
+        };
+        let keys: Vec<_> =
+            open.iter().map(|c| (c.submission.tenant.clone(), c.key.as_str().to_owned())).collect();
+        let mut standing: HashMap<String, Loaded> = HashMap::new();
+        for loaded in store::standing(connection, &keys).await? {
+            standing.insert(loaded.operation.key.clone(), loaded);
+        }
+        let mut again = Vec::new();
+        for candidate in open {
+            let own = new
+                .iter()
+                .find(|(place, _)| *place == candidate.place)
+                .map(|(_, operation)| operation);
+            let verdict =
+                match (standing.get(candidate.key.as_str()), refused.remove(&candidate.place)) {
+                    (Some(loaded), _)
+                        if own.is_some_and(|own| {
+                            own.id == loaded.operation.id && inserted.contains(&own.id)
+                        }) =>
+                    {
+                        Some(Ok(told(loaded)))
+                    }
+                    (Some(loaded), _) => self.meet(connection, &candidate, loaded).await?,
+                    (None, Some(error)) => Some(Err(error)),
+                    (None, None) => None,
+                };
+            match verdict {
+                Some(verdict) => answer(answers, candidate.place, verdict),
+                None => again.push(candidate),
+            }
+        }
+        Ok(again)
+    }
+
+    /// The row that this submission would be, under the version it names or the current one.
+    async fn examine(
+        &self,
+        connection: &mut PgConnection,
+        candidate: &Candidate<'_>,
+    ) -> Result<NewOperation, SubmitError> {
+        let submission = candidate.submission;
+        let version =
+            store::version_for(connection, &submission.tool, submission.tool_version.as_deref())
+                .await?;
+        let version = version.ok_or(SubmitError::UnknownContract)?;
+        let examined = self.under(connection, &submission.tool, &version, submission).await?;
+        Ok(NewOperation {
+            id: Uuid::now_v7(),
+            tenant: submission.tenant.clone(),
+            environment: submission.environment.clone(),
+            key: candidate.key.as_str().to_owned(),
+            tool: submission.tool.clone(),
+            tool_version: version,
+            fingerprint: examined.material.fingerprint.as_str().to_owned(),
+            digests: json!(examined.material.digests).to_string(),
+            arguments: submission.arguments.clone(),
+            metadata: submission.metadata.clone(),
+            actor: submission.actor.clone(),
+            ordering_key: submission.ordering_key.clone(),
+            not_before: submission.not_before,
+            distinct_from: submission.distinct_from.clone(),
+            traceparent: submission.traceparent.clone(),
+        })
+    }
+
+    /// Answers a submission whose key has a record. `None`: it changed meanwhile, look again.
+    async fn meet(
+        &self,
+        connection: &mut PgConnection,
+        candidate: &Candidate<'_>,
+        loaded: &Loaded,
+    ) -> Result<Option<Result<Envelope, SubmitError>>, SubmitError> {
+        let record = &loaded.operation;
+        let never_valid = record.state == State::Rejected
+            && record.reason == Some(Reason::InvalidArguments)
+            && record.fingerprint.is_none();
+        let same = self.same_request(connection, candidate.submission, loaded).await?;
+        if record.state == State::Rejected && !record.may_have_been_sent() && (same || never_valid)
+        {
+            if record.reason == Some(Reason::SuspectedTwin) {
+                return Ok(Some(Ok(told(loaded))));
+            }
+            return self.reopen(connection, candidate, record, same).await;
+        }
+        Ok(Some(Ok(if same { told(loaded) } else { Envelope::mismatch(record) })))
+    }
+
+    async fn reopen(
+        &self,
+        connection: &mut PgConnection,
+        candidate: &Candidate<'_>,
+        record: &Operation,
+        same: bool,
+    ) -> Result<Option<Result<Envelope, SubmitError>>, SubmitError> {
+        let mut new = match self.examine(connection, candidate).await {
+            Ok(new) => new,
+            Err(error) if error.spoils_transaction() => return Err(error),
+            Err(error) if !same => return Ok(Some(Err(error))),
+            Err(_) => {
+                return Ok(Some(Ok(Envelope::of(record, Asked::BySubmission, record.updated_at))));
+            }
+        };
+        if same && new.tool_version != record.tool_version {
+            // The same request, under the version that it first had.
+            let examined = self
+                .under(connection, &record.tool, &record.tool_version, candidate.submission)
+                .await?;
+            new.tool_version.clone_from(&record.tool_version);
+            examined.material.fingerprint.as_str().clone_into(&mut new.fingerprint);
+            new.digests = json!(examined.material.digests).to_string();
+        }
+        if !store::reopen_operation(connection, record, &new).await? {
+            return Ok(None);
+        }
+        let key = (candidate.submission.tenant.clone(), candidate.key.as_str().to_owned());
+        let opened = store::standing(connection, &[key]).await?;
+        Ok(opened.first().map(|loaded| Ok(told(loaded))))
+    }
+
+    /// Whether the submission asks for what the record stands for, compared under the record's
+    /// version. A version that is named and differs matches an applied record only.
+    async fn same_request(
+        &self,
+        connection: &mut PgConnection,
+        submission: &Submission,
+        loaded: &Loaded,
+    ) -> Result<bool, SubmitError> {
+        let record = &loaded.operation;
+        let other_version =
+            submission.tool_version.as_ref().is_some_and(|named| *named != record.tool_version);
+        if submission.tool != record.tool || (other_version && record.state != State::Applied) {
+            return Ok(false);
+        }
+        let incoming =
+            match self.under(connection, &record.tool, &record.tool_version, submission).await {
+                Ok(examined) => examined.material.fingerprint,
+                Err(SubmitError::Arguments(_)) => {
+                    return Ok(loaded.arguments.as_deref() == Some(&submission.arguments));
+                }
+                Err(error) => return Err(error),
+            };
+        if let Some(stored) = &record.fingerprint {
+            return Ok(*stored == incoming);
+        }
+        // Written by SQL and not claimed yet: its fingerprint is computed from its arguments.
+        let Some(arguments) = &loaded.arguments else { return Ok(false) };
+        let contract = self.contract(connection, &record.tool, &record.tool_version).await?;
+        let stored = contract.examine(&record.tenant, arguments, &self.limits);
+        Ok(stored.is_ok_and(|stored| stored.material.fingerprint == incoming))
+    }
+
+    async fn under(
+        &self,
+        connection: &mut PgConnection,
+        tool: &str,
+        version: &str,
+        submission: &Submission,
+    ) -> Result<Examined, SubmitError> {
+        let contract = self.contract(connection, tool, version).await?;
+        contract
+            .examine(&submission.tenant, &submission.arguments, &self.limits)
+            .map_err(SubmitError::Arguments)
+    }
+
+    /// The registered contract, read once: a version's text never changes.
+    async fn contract(
+        &self,
+        connection: &mut PgConnection,
+        tool: &str,
+        version: &str,
+    ) -> Result<Arc<CheckedContract>, SubmitError> {
+        let name = (tool.to_owned(), version.to_owned());
+        if let Some(known) =
+            self.contracts.lock().unwrap_or_else(PoisonError::into_inner).get(&name)
+        {
+            return Ok(Arc::clone(known));
+        }
+        let registered =
+            store::find(connection, tool, version).await?.ok_or(SubmitError::UnknownContract)?;
+        let read = CheckedContract::read(&registered.text, self.margin)
+            .map_err(|_| SubmitError::UnreadableContract)?;
+        let contract = Arc::new(read);
+        self.contracts
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(name, Arc::clone(&contract));
+        Ok(contract)
+    }
+}
+
+fn told(loaded: &Loaded) -> Envelope {
+    Envelope::of(&loaded.operation, Asked::BySubmission, loaded.now)
+}
+
+fn answer(
+    answers: &mut [Option<Result<Envelope, SubmitError>>],
+    place: usize,
+    verdict: Result<Envelope, SubmitError>,
+) {
+    if let Some(slot) = answers.get_mut(place) {
+        *slot = Some(verdict);
+    }
+}

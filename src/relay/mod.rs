@@ -1,0 +1,365 @@
+//! Outbox rows → RabbitMQ with confirms → removed.
+//!
+//! A pass takes due rows (their `due_at` moves ahead by the relay's lease), publishes them as one
+//! batch, and removes those that the broker confirmed. No database transaction or row lock is held
+//! while the broker is awaited. Any number of relays run side by side: no leader, and all they
+//! remember is a hint ([`mark`], [`window`]) that may be lost at any time.
+//!
+//! What may go wrong: a row is published twice (a relay that died or stalled between the publish and
+//! the removal), under the same message id; consumers absorb it. A row is never lost: it goes only
+//! after its own confirm.
+//!
+//! Absent on purpose: order (the claim keeps it), giving up (a row that fails because of the broker
+//! is tried for ever), and decisions about operations, except that a message which can never be put
+//! on the wire parks its record.
+
+mod idle;
+mod mark;
+mod window;
+
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout};
+use tracing::{info, warn};
+use uuid::Uuid;
+
+use crate::broker::{
+    Broker, BrokerError, BrokerSettings, OutgoingMessage, PublishResult, Publisher,
+};
+use crate::domain::parking::park;
+use crate::domain::reason::Reason;
+use crate::store::{self, Ask, DatabaseUrl, Link, StoreError, Taken, Unconfirmed};
+use idle::Idle;
+use mark::Mark;
+use window::Windows;
+
+/// How a relay works.
+#[derive(Debug, Clone)]
+pub struct RelaySettings {
+    /// The database.
+    pub database: DatabaseUrl,
+    /// A direct connection for wake-ups; `None`: poll.
+    pub listen: Option<DatabaseUrl>,
+    /// The broker, on a connection for publishing alone.
+    pub broker: BrokerSettings,
+    /// Messages of one queue kept ahead of its consumers. Default 2,000.
+    pub window: u32,
+    /// Rows of one publish. Default 500.
+    pub batch: u32,
+    /// Longest sleep of an idle relay. Default 1 s.
+    pub poll: Duration,
+    /// How long taken rows are ours. Must outlast the confirm time-out. Default 30 s.
+    pub lease: Duration,
+}
+
+/// What one pass did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Rows taken.
+    pub taken: usize,
+    /// Rows confirmed and removed.
+    pub confirmed: usize,
+    /// Rows given back for a later try.
+    pub given_back: usize,
+    /// Rows whose record was parked.
+    pub parked: usize,
+}
+
+/// Why a pass did not come to its end. What was taken and not removed comes back by itself.
+#[derive(Debug, thiserror::Error)]
+pub enum RelayError {
+    /// The database failed.
+    #[error("relay: the outbox cannot be worked on")]
+    Store(#[from] StoreError),
+    /// The broker failed; rows are not taken until it answers.
+    #[error("relay: the broker cannot be published to")]
+    Broker(#[from] BrokerError),
+}
+
+/// One relay: a database connection, a broker connection, and hints.
+#[derive(Debug)]
+pub struct Relay {
+    settings: RelaySettings,
+    link: Link,
+    broker: Option<Broker>,
+    publisher: Option<Publisher>,
+    windows: Windows,
+    mark: Mark,
+}
+
+/// Longest wait before a row that was not confirmed is tried again, and between connection tries.
+const LONGEST_BACKOFF: Duration = Duration::from_secs(10);
+
+/// Runs a relay until `shutdown` says stop. Reconnects by itself, for ever.
+pub async fn run(settings: RelaySettings, mut shutdown: watch::Receiver<bool>) {
+    let mut relay = Relay::new(settings);
+    let mut idle = Idle::new(relay.settings.listen.clone(), relay.settings.poll);
+    let mut failures = 0_u32;
+    while !*shutdown.borrow() {
+        match relay.run_once().await {
+            Ok(counts) => {
+                if failures > 0 {
+                    info!("relay works again");
+                }
+                failures = 0;
+                let due = if counts.taken == 0 { relay.next_due().await } else { None };
+                idle.after(counts.taken, due, &mut shutdown).await;
+            }
+            Err(error) => {
+                failures = failures.saturating_add(1);
+                warn!(
+                    error = &error as &dyn std::error::Error,
+                    failures, "relay pass failed; trying again"
+                );
+                let stopped = shutdown.changed();
+                drop(timeout(backoff(failures, Duration::from_millis(100)), stopped).await);
+            }
+        }
+    }
+    if let Some(broker) = relay.broker.take() {
+        broker.close().await;
+    }
+}
+
+impl Relay {
+    /// A relay that connects at its first pass.
+    #[must_use]
+    pub fn new(settings: RelaySettings) -> Self {
+        let link = Link::new(&settings.database, "relay", Duration::from_secs(20));
+        let windows = Windows::new(settings.window, settings.batch);
+        Self { settings, link, broker: None, publisher: None, windows, mark: Mark::default() }
+    }
+
+    /// One pass: take, publish, remove.
+    ///
+    /// # Errors
+    /// Nothing is lost: what was taken comes back when its lease ends.
+    pub async fn run_once(&mut self) -> Result<Counts, RelayError> {
+        let broker = self.connected().await?;
+        self.learn_tools(&broker).await?;
+        self.windows.measure(&broker).await?;
+        let asks = self.asks().await?;
+        if asks.is_empty() {
+            // Every window is full: look at the queues again soon, there is nothing to take.
+            sleep(Duration::from_millis(20)).await;
+            return Ok(Counts::default());
+        }
+        let lease = self.settings.lease;
+        let began = Instant::now();
+        let rows = self
+            .link
+            .statement(async |connection| store::take(connection, &asks, lease).await)
+            .await?;
+        self.mark.scanned(&asks, &rows, began.elapsed());
+        let mut counts = Counts { taken: rows.len(), ..Counts::default() };
+        for chunk in rows.chunks(usize::try_from(self.settings.batch).unwrap_or(500).max(1)) {
+            self.publish(&broker, chunk, &mut counts).await?;
+        }
+        Ok(counts)
+    }
+
+    /// How long until the next delayed row falls due.
+    async fn next_due(&mut self) -> Option<Duration> {
+        let queues = self.windows.queues();
+        self.link
+            .statement(async |connection| store::next_due(connection, &queues).await)
+            .await
+            .ok()
+            .flatten()
+    }
+
+    /// The broker and a publisher that can be used; nothing is taken before both are there.
+    async fn connected(&mut self) -> Result<Broker, RelayError> {
+        let broker = match self.broker.take().filter(Broker::is_usable) {
+            Some(broker) => broker,
+            None => {
+                self.publisher = None;
+                self.windows.forget();
+                Broker::connect(&self.settings.broker).await?
+            }
+        };
+        self.broker = Some(broker.clone());
+        if !self.publisher.as_ref().is_some_and(Publisher::is_usable) {
+            self.publisher = Some(Publisher::open(&broker).await?);
+            self.windows.forget();
+        }
+        if broker.blocked() {
+            return Err(RelayError::Broker(BrokerError::Blocked));
+        }
+        Ok(broker)
+    }
+
+    /// Learns of registered tools and declares their queues, so that nothing is unroutable for want
+    /// of a worker.
+    async fn learn_tools(&mut self, broker: &Broker) -> Result<(), RelayError> {
+        if self.windows.know_tools_since() < self.settings.poll {
+            return Ok(());
+        }
+        let tools = self.link.statement(store::tools).await?;
+        for tool in self.windows.learn(tools) {
+            declare(broker, &tool).await?;
+        }
+        Ok(())
+    }
+
+    async fn asks(&mut self) -> Result<Vec<Ask>, RelayError> {
+        if self.mark.wants_horizon() {
+            let horizon = self.link.statement(store::horizon).await?;
+            self.mark.seen(horizon);
+        }
+        Ok(self.mark.asks(self.windows.rooms()))
+    }
+
+    async fn publish(
+        &mut self,
+        broker: &Broker,
+        rows: &[Taken],
+        counts: &mut Counts,
+    ) -> Result<(), RelayError> {
+        let messages: Vec<OutgoingMessage> = rows.iter().map(message).collect();
+        let Some(publisher) = &mut self.publisher else {
+            return Err(RelayError::Broker(BrokerError::Blocked));
+        };
+        let results = match publisher.publish_batch(&messages).await {
+            Ok(results) => results,
+            Err(error) => {
+                // Nothing was sent: the rows need not wait for the end of their lease.
+                self.give_back(
+                    rows.iter().map(|row| unconfirmed(row, "broker_unavailable")).collect(),
+                    counts,
+                )
+                .await?;
+                return Err(error.into());
+            }
+        };
+        let (mut confirmed, mut later, mut never) = (Vec::new(), Vec::new(), Vec::new());
+        for (row, result) in rows.iter().zip(&results) {
+            match result {
+                PublishResult::Confirmed => confirmed.push(row.id),
+                PublishResult::Unroutable => later.push(unconfirmed(row, "unroutable")),
+                PublishResult::Nacked => later.push(unconfirmed(row, "nacked")),
+                PublishResult::Unconfirmed => later.push(unconfirmed(row, "unconfirmed")),
+                PublishResult::Unpublishable(_) => never.push(row),
+            }
+        }
+        self.windows.published(rows);
+        counts.confirmed += confirmed.len();
+        if !confirmed.is_empty() {
+            self.link
+                .statement(async |connection| store::remove(connection, &confirmed).await)
+                .await?;
+        }
+        for row in never {
+            self.park(row).await?;
+            counts.parked += 1;
+        }
+        self.repair(broker, rows, &results).await?;
+        self.give_back(later, counts).await
+    }
+
+    /// An unroutable message means that somebody took the queue or its binding away.
+    async fn repair(
+        &self,
+        broker: &Broker,
+        rows: &[Taken],
+        results: &[PublishResult],
+    ) -> Result<(), RelayError> {
+        let lost = |(row, result): (&Taken, &PublishResult)| {
+            (*result == PublishResult::Unroutable).then(|| row.queue.clone())
+        };
+        let tools: std::collections::BTreeSet<String> =
+            rows.iter().zip(results).filter_map(lost).collect();
+        for tool in tools {
+            warn!(tool, "message was unroutable; declaring its queue again");
+            declare(broker, &tool).await?;
+        }
+        Ok(())
+    }
+
+    async fn give_back(
+        &mut self,
+        rows: Vec<Unconfirmed>,
+        counts: &mut Counts,
+    ) -> Result<(), RelayError> {
+        if rows.is_empty() {
+            return Ok(());
+        }
+        counts.given_back += rows.len();
+        warn!(
+            rows = rows.len(),
+            first = rows.first().map(|row| row.error),
+            "messages not confirmed; kept for a later try"
+        );
+        self.link.statement(async |connection| store::give_back(connection, &rows).await).await?;
+        Ok(())
+    }
+
+    /// Parks the record of a message that can never be put on the wire, and removes the row.
+    async fn park(&mut self, row: &Taken) -> Result<(), RelayError> {
+        warn!(operation_id = %row.operation, "message can never be published; its operation is parked");
+        let (id, operation): (Uuid, Uuid) = (row.id, row.operation);
+        self.link
+            .transaction(async |connection| {
+                let locked = store::lock_all(connection, &[operation]).await?;
+                let step = locked
+                    .first()
+                    .and_then(|loaded| park(&loaded.operation, loaded.now, Reason::Unpublishable));
+                store::write(connection, &step.iter().collect::<Vec<_>>()).await?;
+                store::remove(connection, &[id]).await
+            })
+            .await?;
+        Ok(())
+    }
+}
+
+/// Declares a queue that was found missing.
+async fn declare_missing(broker: &Broker, tool: &str) -> Result<(), BrokerError> {
+    warn!(tool, "queue is missing; declaring it again");
+    declare(broker, tool).await
+}
+
+/// Declares a tool's queue. One that exists with other arguments is reported and used as it is.
+async fn declare(broker: &Broker, tool: &str) -> Result<(), BrokerError> {
+    match broker.declare_tool(tool).await {
+        Ok(()) => Ok(()),
+        Err(error @ BrokerError::Differs { .. }) => {
+            warn!(
+                tool,
+                error = &error as &dyn std::error::Error,
+                "queue is not as this release declares it"
+            );
+            Ok(())
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn message(row: &Taken) -> OutgoingMessage {
+    OutgoingMessage {
+        message_id: row.id,
+        tool: row.queue.clone(),
+        operation_id: row.operation,
+        tenant: row.tenant.clone(),
+        operation_key: row.key.clone(),
+        traceparent: row.traceparent.clone(),
+    }
+}
+
+fn unconfirmed(row: &Taken, error: &'static str) -> Unconfirmed {
+    Unconfirmed {
+        id: row.id,
+        wait: backoff(row.attempts.saturating_add(1), Duration::from_millis(500)),
+        error,
+    }
+}
+
+/// Doubles from `first`, up to [`LONGEST_BACKOFF`], moved by up to a quarter so that rows which
+/// failed together do not all come back together.
+fn backoff(tries: u32, first: Duration) -> Duration {
+    let wait = first
+        .saturating_mul(2_u32.saturating_pow(tries.saturating_sub(1).min(10)))
+        .min(LONGEST_BACKOFF);
+    let random = f64::from(Uuid::new_v4().as_bytes().first().copied().unwrap_or(128)) / 255.0;
+    wait.mul_f64(0.75 + random / 2.0)
+}
