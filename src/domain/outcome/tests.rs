@@ -1,3 +1,5 @@
+#![allow(clippy::wildcard_enum_match_arm, reason = "an expectation names the few that differ")]
+
 use super::*;
 use crate::domain::records::{HOUR, MINUTE, NOW, SECOND, ahead, operation, sent_operation};
 
