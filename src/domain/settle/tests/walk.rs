@@ -6,7 +6,8 @@ use proptest::prelude::*;
 use crate::domain::attempt::{Ambiguity, Learned, NotSent, Receipt};
 use crate::domain::claim::{self, Claim, Claimant, Predecessor, Recomputed, Ticket};
 use crate::domain::lifecycle::State;
-use crate::domain::operation::{Operation, Timestamp};
+use crate::domain::operation::{Operation, Timestamp, Token};
+use crate::domain::reason::Reason;
 use crate::domain::records::{
     HOUR, MINUTE, NOW, RESENDS, SECOND, downstream_key, effect, material, operation, person, rule,
 };
@@ -86,8 +87,18 @@ impl World {
     fn new(resend: Resend) -> Self {
         let row = Operation { fingerprint: None, downstream_key: None, ..operation(State::Queued) };
         let rule = AttemptRule { attempts: 6, ..rule(resend) };
-        let owners = Vec::new();
-        Self { row, now: NOW, rule, owners, effects: 0, known_until: None }
+        Self { row, now: NOW, rule, owners: Vec::new(), effects: 0, known_until: None }
+    }
+
+    /// Put back after its record was lost: what it did before is in the downstream's books only.
+    fn put_back(resend: Resend) -> Self {
+        let mut world = Self::new(resend);
+        world.row.token = Token(0);
+        world.row.first_sent_at = Some(NOW);
+        world.row.reason = Some(Reason::MayHaveBeenSent);
+        // A transactional effect was lost with its record.
+        world.effects = u32::from(resend != Resend::InTransaction);
+        world
     }
 
     fn write(&mut self, step: super::Step) {
@@ -275,14 +286,15 @@ impl World {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1500))]
+    #![proptest_config(ProptestConfig::with_cases(5000))]
 
     #[test]
     fn one_effect_or_an_honest_unknown(
         resend in proptest::sample::select(RESENDS.to_vec()),
+        put_back in proptest::bool::weighted(0.2),
         moves in proptest::collection::vec(any_move(), 1..60),
     ) {
-        let mut world = World::new(resend);
+        let mut world = if put_back { World::put_back(resend) } else { World::new(resend) };
         for next in moves {
             world.step(next);
             world.check();
