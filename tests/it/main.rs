@@ -1,5 +1,9 @@
 //! The promises, each a module, against real PostgreSQL and RabbitMQ.
+
+mod support;
+
 mod broker_layer;
 mod canonical_json;
+mod end_to_end;
 mod raw_amqp;
 mod tcp_valve;
