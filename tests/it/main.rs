@@ -6,4 +6,7 @@ mod broker_layer;
 mod canonical_json;
 mod end_to_end;
 mod raw_amqp;
+mod relay_confirms;
+mod relay_parks;
+mod relay_window;
 mod tcp_valve;

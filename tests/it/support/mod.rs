@@ -11,6 +11,8 @@
 
 pub(crate) mod downstream;
 pub(crate) mod process;
+pub(crate) mod servers;
+pub(crate) mod wire;
 pub(crate) mod world;
 
 use std::time::{Duration, Instant};
