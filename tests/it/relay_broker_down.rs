@@ -1,6 +1,14 @@
 //! A broker that stops, freezes or blocks publishers costs time and nothing else: commits go on, no
 //! row is marked, and the same relay publishes everything when the broker is back.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test that panics fails, as it should"
+)]
+
 use crate::relay_confirms::assert_each_once_by_id;
 use crate::support::eventually;
 use crate::support::servers::{Ending, Server, Servers};
@@ -33,7 +41,10 @@ async fn a_broker_that_stops_three_times_is_found_again_each_time() {
     let roles = run(&world);
     for round in 1..=3 {
         if round > 1 {
-            let ending = if round == 2 { Ending::Abrupt } else { Ending::Orderly };
+            // A quorum queue that was declared moments before an abrupt end may never confirm again
+            // (RabbitMQ 3.10): that is the broker's loss, and not what is tested here.
+            tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+            let ending = if round == 3 { Ending::Abrupt } else { Ending::Orderly };
             servers.stop(Server::Rabbit, ending).await;
         }
         submit(&world, "a", round * 100, round * 100 + 29).await;

@@ -1,6 +1,14 @@
 //! Nothing leaves the outbox before the broker's own confirm for it, whatever happens to the queue,
 //! the exchange, the connection or the relay; and then it does leave.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test that panics fails, as it should"
+)]
+
 use std::collections::BTreeSet;
 
 use oncebox::relay::{Relay, RelayError};

@@ -1,5 +1,13 @@
 //! A row that can never be put on the wire is parked with its operation and stops nobody.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test that panics fails, as it should"
+)]
+
 use oncebox::relay::Relay;
 
 use crate::support::wire::{Wire, execute, settings, submit, tools, work_until_empty};

@@ -1,6 +1,14 @@
 //! A commit wakes an idle relay long before its poll; notifications are only a hint, and committers
 //! are not asked for any while a relay works.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test that panics fails, as it should"
+)]
+
 use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;

@@ -1,6 +1,14 @@
 //! At most `window` messages of a queue lie ahead of its consumers; the backlog waits in PostgreSQL
 //! and follows as they are taken.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test that panics fails, as it should"
+)]
+
 use crate::support::eventually;
 use crate::support::wire::{Wire, left, submit, tools};
 use crate::support::world::World;

@@ -1,6 +1,14 @@
 //! Losing every message in the broker loses no operation, and what is published again is bounded:
 //! nothing is published that waits in the outbox, that is not due, or that another has just published.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test that panics fails, as it should"
+)]
+
 use std::collections::BTreeSet;
 
 use oncebox::domain::operation::Timestamp;
