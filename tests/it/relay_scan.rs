@@ -84,7 +84,10 @@ async fn a_transaction_that_is_open_holds_the_horizon() {
     let mut look = world.connect().await;
     let mut open = begin(&world).await;
     open.execute("create table something (n int)").await.unwrap();
+    let id = sqlx::query_scalar("select pg_current_xact_id()::text::bigint");
+    let id: i64 = id.fetch_one(&mut open).await.unwrap();
     let before = store::horizon(&mut look).await.unwrap();
+    assert!(before.begun_below > id, "it has begun, although nothing after it has ended");
     for _ in 0..3 {
         execute(&world, "insert into oncebox.settings values (gen_random_uuid()::text, '')").await;
     }
