@@ -37,7 +37,9 @@ const LONGEST_WAIT: Duration = Duration::from_secs(2);
 /// its number with the reason goes to stderr; the others go on. Submitting the same file again is
 /// safe at any time. Exit code 1 when a line was rejected.
 #[derive(Args, Debug)]
-#[command(after_help = "Example:\n  echo '{\"tenant\":\"acme\",\"environment\":\"prod\",\"workflow_id\":\"run_827\",\"step_id\":\"record_issue\",\"tool\":\"tickets.create\",\"arguments\":{\"queue_id\":\"support\",\"subject\":\"Refund\",\"body\":\"Please\"}}' | oncebox submit")]
+#[command(
+    after_help = "Example:\n  echo '{\"tenant\":\"acme\",\"environment\":\"prod\",\"workflow_id\":\"run_827\",\"step_id\":\"record_issue\",\"tool\":\"tickets.create\",\"arguments\":{\"queue_id\":\"support\",\"subject\":\"Refund\",\"body\":\"Please\"}}' | oncebox submit"
+)]
 pub(super) struct SubmitFlags {
     /// Where the lines are; - is stdin
     #[arg(long, value_name = "PATH", default_value = "-")]
@@ -80,7 +82,7 @@ pub(super) async fn run(context: &Context, flags: &SubmitFlags) -> Result<(), Fa
     let (seen, rejected) = (run.seen, run.rejected);
     if rejected > 0 {
         return Err(Failure::failed(format!(
-            "{rejected} of {seen} lines were rejected; the lines above say why, all others are published"
+            "{rejected} of {seen} lines were rejected; the lines above say why, all others stand"
         )));
     }
     Ok(())
@@ -127,12 +129,11 @@ impl Run<'_> {
 
     fn refused(&mut self, submission: Option<&Submission>, error: &SubmitError) -> Envelope {
         self.rejected += 1;
-        say(&format!("line {}: {}", self.seen, chain(error)));
+        say(&format!("line {}: {}", self.seen, why(error)));
         let key = submission.and_then(|s| {
             let policy = self.context.config.key_policy();
-            let key = OperationKey::new(
-                &s.tenant, &s.environment, &s.workflow_id, &s.step_id, &policy,
-            );
+            let key =
+                OperationKey::new(&s.tenant, &s.environment, &s.workflow_id, &s.step_id, &policy);
             key.ok().map(|key| key.as_str().to_owned())
         });
         let reason = error.reason().unwrap_or(Reason::InvalidArguments);
@@ -211,17 +212,17 @@ impl Run<'_> {
     /// Whether the same chunk may succeed later.
     fn passes(&self, error: &StoreError) -> bool {
         match error {
-            StoreError::CommitUnknown(_) | StoreError::CommitDeadline | StoreError::Deadline => true,
+            StoreError::CommitUnknown(_) | StoreError::CommitDeadline | StoreError::Deadline => {
+                true
+            }
             StoreError::Connect(_) => self.reached,
             StoreError::Url | StoreError::Fenced | StoreError::Unreadable(_) => false,
             StoreError::RolledBack(_) => match error.sqlstate() {
                 // Lock time-out, serialization, deadlock; shutdown and start; too many connections;
                 // a connection or an idle transaction that the server ended.
-                Some(code) => {
-                    ["55P03", "40001", "40P01", "57P", "53300", "08", "25P03"]
-                        .iter()
-                        .any(|passing| code.starts_with(passing))
-                }
+                Some(code) => ["55P03", "40001", "40P01", "57P", "53300", "08", "25P03"]
+                    .iter()
+                    .any(|passing| code.starts_with(passing)),
                 None => true,
             },
         }
@@ -232,6 +233,19 @@ impl Run<'_> {
             "stopped after {} lines: {why}; submit the same input again, what is published stays one operation each",
             self.seen
         ))
+    }
+}
+
+/// The reason of a refusal; a refused key says of itself what it is.
+fn why(error: &SubmitError) -> String {
+    match error {
+        SubmitError::Key(key) => key.to_string(),
+        SubmitError::Store(error) => chain(error),
+        SubmitError::Invalid(_)
+        | SubmitError::Arguments(_)
+        | SubmitError::UnknownContract
+        | SubmitError::UnreadableContract
+        | SubmitError::Busy => error.to_string(),
     }
 }
 

@@ -32,14 +32,16 @@ pub(super) fn read(path: &Path) -> Result<(Option<u64>, Lines), Failure> {
     }
     let unreadable = |error: std::io::Error| {
         let path = path.display();
-        Failure::usage(format!("{path} cannot be read: {error}; name a readable file, or - for stdin"))
+        Failure::usage(format!(
+            "{path} cannot be read: {error}; name a readable file, or - for stdin"
+        ))
     };
     let file = std::fs::File::open(path).map_err(unreadable)?;
     let about = file.metadata().map_err(unreadable)?;
     if about.is_dir() {
         return Err(Failure::usage(format!("{} is a directory; name a file", path.display())));
     }
-    let total = about.is_file().then(|| about.len());
+    let total = about.is_file().then_some(about.len());
     std::thread::spawn(move || send(BufReader::new(file), &lines));
     Ok((total, read))
 }
