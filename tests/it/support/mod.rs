@@ -11,6 +11,7 @@
 
 pub(crate) mod downstream;
 pub(crate) mod process;
+pub(crate) mod servers;
 pub(crate) mod world;
 
 use std::time::{Duration, Instant};
