@@ -7,4 +7,3 @@ mod canonical_json;
 mod end_to_end;
 mod faults;
 mod raw_amqp;
-mod tcp_valve;
