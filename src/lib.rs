@@ -11,3 +11,4 @@ pub mod runtime;
 pub mod tool;
 pub mod store;
 pub mod broker;
+pub mod operator;
