@@ -29,7 +29,7 @@ pub(crate) struct Deployment {
     pub(crate) database: String,
     amqp: String,
     /// In front of every queue and exchange of this run.
-    prefix: String,
+    pub(crate) prefix: String,
     pub(crate) control: Control,
     /// An interpreter with psycopg.
     pub(crate) python: Option<PathBuf>,
@@ -103,12 +103,16 @@ impl Deployment {
         process::succeed("activate", command, &self.run).await
     }
 
-    /// Stops a server hard and starts it again.
-    pub(crate) async fn restart(&self, directory: &Path, verb: &[&str]) -> Result<(), Fault> {
-        let [what, how] = verb else { return Err("a verb and a way".into()) };
+    /// Kills a server and starts it again.
+    pub(crate) async fn restart(
+        &self,
+        directory: &Path,
+        verb: &str,
+        how: &str,
+    ) -> Result<(), Fault> {
         let mut command = Command::new(self.script("deploy/local/services.sh"));
-        command.arg(what).arg(directory).arg(how);
-        process::succeed(what, command, &self.run).await
+        command.arg(verb).arg(directory).arg(how);
+        process::succeed(verb, command, &self.run).await
     }
 
     /// Removes this run's queues and exchanges from a broker that goes on living.
@@ -118,14 +122,13 @@ impl Deployment {
         }
         let connection = lapin::Connection::connect(&self.amqp, Default::default()).await?;
         let channel = connection.create_channel().await?;
-        let (named, all) = (QueueDeleteOptions::default(), ExchangeDeleteOptions::default());
         for queue in CONTRACTS.iter().chain(&["dead"]) {
             let name = format!("{}oncebox.{queue}", self.prefix);
-            channel.queue_delete(name.as_str().into(), named).await?;
+            channel.queue_delete(name.into(), QueueDeleteOptions::default()).await?;
         }
         for exchange in ["operations", "dead", "results"] {
             let name = format!("{}oncebox.{exchange}", self.prefix);
-            channel.exchange_delete(name.as_str().into(), all).await?;
+            channel.exchange_delete(name.into(), ExchangeDeleteOptions::default()).await?;
         }
         Ok(connection.close(200, "done".into()).await?)
     }

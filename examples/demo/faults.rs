@@ -95,6 +95,16 @@ pub(crate) async fn until_effects(
     Ok(())
 }
 
+/// How far everything is, in words.
+pub(crate) async fn so_far(deployment: &Deployment, service: &Service) -> Result<String, Fault> {
+    let mut connection = PgConnection::connect(&deployment.database).await?;
+    let published: i64 = sqlx::query_scalar("select count(*) from oncebox.operations")
+        .fetch_one(&mut connection)
+        .await?;
+    let effects = service.effects().await?.total;
+    Ok(format!("at {published} operations and {effects} effects"))
+}
+
 /// Kills a worker whose calls are at the service, unanswered, and starts another. The service then
 /// goes on with them: effects that nobody hears of. Answers how many operations it held.
 pub(crate) async fn kill_a_worker(
@@ -119,7 +129,7 @@ async fn calls_of_the_victim(deployment: &Deployment) -> Result<i64, Fault> {
     let begun = Instant::now();
     loop {
         let held: i64 = sqlx::query_scalar(
-            "select count(*) from oncebox.operations where owner = $1 and phase = 'sent'",
+            "select count(*) from oncebox.operations where split_part(owner, ':', 1) = $1 and phase = 'sent'",
         )
         .bind(VICTIM)
         .fetch_one(&mut connection)

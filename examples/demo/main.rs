@@ -102,8 +102,11 @@ async fn play() -> Result<bool, Fault> {
     let checks = verdict::judge(&books, &input, &sent, &undrained);
     let held = checks.iter().all(verdict::Check::held);
     report::print(&deployment, &books, &sent, &checks, begun.elapsed())?;
-    if held {
-        deployment.clean_up().await?;
+    if let Err(fault) = deployment.clean_up().await {
+        steps.note(&format!(
+            "queues and exchanges named {}… are left on the broker: {fault}",
+            deployment.prefix
+        ));
     }
     Ok(held)
 }
@@ -137,15 +140,17 @@ async fn under_load(
     match &deployment.control {
         Control::Private(directory) => {
             let step = steps.begin("kill PostgreSQL (immediate shutdown), start it again");
-            deployment.restart(directory, &["restart-postgres", "immediate"]).await?;
-            step.done("");
+            let so_far = faults::so_far(deployment, service).await?;
+            deployment.restart(directory, "restart-postgres", "immediate").await?;
+            step.done(&so_far);
             faults::until_effects(service, crew, 1200).await?;
             let step = steps
                 .begin("kill the broker, publish everything once more meanwhile, start it again");
-            let restart = deployment.restart(directory, &["restart-rabbit", "kill"]);
+            let so_far = faults::so_far(deployment, service).await?;
+            let restart = deployment.restart(directory, "restart-rabbit", "kill");
             let (restarted, sent) = tokio::join!(restart, publishing.then_again(deployment, input));
             restarted?;
-            step.done("");
+            step.done(&so_far);
             sent
         }
         Control::Others => {
