@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use lapin::options::{ExchangeDeleteOptions, QueueDeleteOptions};
+use oncebox::broker::Names;
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
 use tokio::process::Command;
 
@@ -17,10 +18,12 @@ const CONTRACTS: [&str; 2] = ["tickets.create", "mail.send"];
 
 /// Whether the servers may be stopped.
 pub(crate) enum Control {
-    /// By services.sh on this directory.
+    /// By services.sh on this directory; they end after the demo.
     Private(PathBuf),
-    /// They are someone else's.
-    Others,
+    /// They run in containers, whose ports would change with a restart; they end after the demo.
+    Docker,
+    /// They are someone else's and go on.
+    Given,
 }
 
 /// One demo's deployment.
@@ -47,7 +50,8 @@ impl Deployment {
         };
         let control = match (variable("SERVICES_CONTROL").as_deref(), variable("SERVICES_DIR")) {
             (Some("private"), Some(directory)) => Control::Private(directory.into()),
-            _ => Control::Others,
+            (Some("docker"), _) => Control::Docker,
+            _ => Control::Given,
         };
         let program = std::env::current_exe()?;
         let programs = program.ancestors().nth(2).ok_or("not in a target directory")?.to_owned();
@@ -71,7 +75,7 @@ impl Deployment {
 
     /// The oncebox binary in this deployment.
     pub(crate) fn oncebox(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(self.programs.join("oncebox"));
+        let mut command = Command::new(self.program());
         // Not in the source tree: an oncebox.toml there is not the demo's.
         command
             .args(arguments)
@@ -82,6 +86,11 @@ impl Deployment {
             .env("ONCEBOX_CONTRACTS", self.source.join("contracts"))
             .env("ONCEBOX_DOWNSTREAM_SECRET", SECRET);
         command
+    }
+
+    /// The oncebox binary.
+    pub(crate) fn program(&self) -> PathBuf {
+        self.programs.join("oncebox")
     }
 
     pub(crate) fn example(&self, name: &str) -> PathBuf {
@@ -117,18 +126,18 @@ impl Deployment {
 
     /// Removes this run's queues and exchanges from a broker that goes on living.
     pub(crate) async fn clean_up(&self) -> Result<(), Fault> {
-        if matches!(self.control, Control::Private(_)) {
+        if !matches!(self.control, Control::Given) {
             return Ok(());
         }
         let connection = lapin::Connection::connect(&self.amqp, Default::default()).await?;
         let channel = connection.create_channel().await?;
-        for queue in CONTRACTS.iter().chain(&["dead"]) {
-            let name = format!("{}oncebox.{queue}", self.prefix);
-            channel.queue_delete(name.into(), QueueDeleteOptions::default()).await?;
+        let names = Names::new(&self.prefix)?;
+        let tools = CONTRACTS.iter().map(|tool| names.tool(tool));
+        for queue in tools.chain([names.dead(), names.unreadable()]) {
+            channel.queue_delete(queue.into(), QueueDeleteOptions::default()).await?;
         }
-        for exchange in ["operations", "dead", "results"] {
-            let name = format!("{}oncebox.{exchange}", self.prefix);
-            channel.exchange_delete(name.into(), ExchangeDeleteOptions::default()).await?;
+        for exchange in [names.operations(), names.dead(), names.results()] {
+            channel.exchange_delete(exchange.into(), ExchangeDeleteOptions::default()).await?;
         }
         Ok(connection.close(200, "done".into()).await?)
     }

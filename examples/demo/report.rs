@@ -107,17 +107,24 @@ fn counts(books: &Books, sent: &Sent) -> Vec<(&'static str, u64)> {
 
 fn further(text: &mut String, deployment: &Deployment) -> std::fmt::Result {
     let run = deployment.run.display();
+    let oncebox = deployment.program();
+    let oncebox = oncebox.display();
     writeln!(text, "input, answers, logs and the service's journal: {run}")?;
-    if matches!(deployment.control, Control::Private(_)) {
+    if !matches!(deployment.control, Control::Given) {
         return writeln!(
             text,
-            "to look further: `make up`, export what it prints, `make demo` (it then keeps its records),\n\
-             and with what that prints: oncebox ops list --status unknown, oncebox ops show KEY"
+            "to look at the records themselves: `make up`, export what it prints, and `make demo` again: it\n\
+             leaves them there and says how to reach them, with {oncebox} ops list --status unknown"
         );
     }
     writeln!(text, "the records stay until the next demo; to look at them:")?;
     // Not the URL: it may hold a password.
     let (_, database) = deployment.database.rsplit_once('/').unwrap_or_default();
     writeln!(text, "  export DATABASE_URL=${{DATABASE_URL%/*}}/{database}")?;
-    writeln!(text, "  oncebox ops list --status unknown; oncebox ops show KEY; oncebox dead list")
+    for verb in
+        ["ops list --status unknown", "ops show KEY", "ops resolve --help", "dead list", "--help"]
+    {
+        writeln!(text, "  {oncebox} {verb}")?;
+    }
+    Ok(())
 }
