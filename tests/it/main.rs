@@ -7,3 +7,4 @@ mod canonical_json;
 mod end_to_end;
 mod raw_amqp;
 mod tcp_valve;
+mod tidy;
