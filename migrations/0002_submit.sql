@@ -121,13 +121,14 @@ begin
     loop
         perform pg_advisory_xact_lock(ordered.lock_key);
     end loop;
-    with submission as (
-        select s.*, greatest(clock_timestamp(), s.not_before) as due
+    with submission as materialized (
+        -- Order numbers follow the caller's list, whatever order the rows are inserted in.
+        select s.*, greatest(clock_timestamp(), s.not_before) as due,
+               case when s.ordering_key is not null then nextval('oncebox.order_numbers') end as order_number
         from unnest(ids, tenants, environments, keys, tools, versions, fingerprints, digests,
                     arguments_texts, metadata_texts, actors, ordering_keys, not_befores, distinct_froms, traceparents)
             as s(id, tenant, environment, key, tool, version, fingerprint, digest, arguments_text,
                  metadata_text, actor, ordering_key, not_before, distinct_from, traceparent)
-        order by s.tenant collate "C", s.key collate "C"
     ), record as (
         insert into oncebox.operations (
             operation_id, tenant_id, environment, operation_key, tool_name, tool_version,
@@ -136,9 +137,9 @@ begin
         select s.id, s.tenant, s.environment, s.key, s.tool, s.version, s.fingerprint, s.digest::json,
                s.arguments_text::json, s.metadata_text::json, s.actor, s.traceparent, s.distinct_from,
                s.due, clock_timestamp(), s.due,
-               s.ordering_key, case when s.ordering_key is not null then nextval('oncebox.order_numbers') end,
-               clock_timestamp(), clock_timestamp()
+               s.ordering_key, s.order_number, clock_timestamp(), clock_timestamp()
         from submission s
+        order by s.tenant collate "C", s.key collate "C"
         on conflict on constraint operations_one_per_key do nothing
         returning operation_id, tenant_id, operation_key, tool_name, traceparent, due_at, request_fingerprint
     ), message as (

@@ -116,6 +116,13 @@ fn is_claimable(record: &Operation) -> bool {
     matches!(record.state, State::Queued | State::RetryScheduled | State::Claimed | State::Sent)
 }
 
+/// Whether [`decide`] will look at the arguments: nobody owns it, and its time has come.
+fn is_free(record: &Operation, now: Timestamp) -> bool {
+    let waits =
+        matches!(record.state, State::Queued | State::RetryScheduled) && now < record.due_at;
+    is_claimable(record) && !waits && !record.leased_at(now)
+}
+
 impl Plan {
     fn ack(&mut self, operation: Uuid) {
         self.verdicts.insert(operation, Verdict::Ack);
@@ -167,8 +174,7 @@ impl Plan {
         unserved: &mut Vec<Loaded>,
     ) {
         let record = &loaded.operation;
-        let free =
-            is_claimable(record) && record.due_at <= loaded.now && !record.leased_at(loaded.now);
+        let free = is_free(record, loaded.now);
         let Some(serving) = claiming.served.get(&record.tool, &record.tool_version) else {
             if free {
                 unserved.push(loaded);

@@ -11,6 +11,7 @@ use tracing::warn;
 use uuid::Uuid;
 
 use crate::domain::claim::{Ticket, mark_sent};
+use crate::domain::operation::Token;
 use crate::domain::step::Step;
 use crate::store::{self, DatabaseUrl, Link, StoreError};
 
@@ -36,7 +37,7 @@ pub(super) async fn run(database: DatabaseUrl, mut asked: mpsc::Receiver<ToMark>
         match link.transaction(async |connection| mark(connection, &asks).await).await {
             Ok(marked) => {
                 for ask in batch.drain(..) {
-                    let written = marked.contains(&ask.operation);
+                    let written = marked.contains(&(ask.operation, ask.ticket.token));
                     // An asker that is gone has been dropped with its effect: nothing was sent.
                     ask.answer.send(written).ok();
                 }
@@ -56,7 +57,7 @@ pub(super) async fn run(database: DatabaseUrl, mut asked: mpsc::Receiver<ToMark>
 async fn mark(
     connection: &mut store::Connection,
     asks: &[(Uuid, Ticket)],
-) -> Result<Vec<Uuid>, StoreError> {
+) -> Result<Vec<(Uuid, Token)>, StoreError> {
     let tickets: HashMap<Uuid, Ticket> = asks.iter().copied().collect();
     let ids: Vec<Uuid> = tickets.keys().copied().collect();
     let locked = store::lock_all(connection, &ids).await?;
@@ -67,5 +68,5 @@ async fn mark(
         })
         .collect();
     store::write(connection, &steps.iter().collect::<Vec<_>>()).await?;
-    Ok(steps.iter().map(|step| step.record.id).collect())
+    Ok(steps.iter().map(|step| (step.record.id, step.record.token)).collect())
 }

@@ -89,7 +89,12 @@ async fn alone(link: &mut Link, leases: &Leases, one: ToCommit, finished: &mpsc:
     let ended = loop {
         match link.transaction(async |connection| effects(connection, &one).await).await {
             Ok(ended) => break ended,
-            Err(error) if error.nothing_written() && error.sqlstate().is_some() => {
+            // Nothing was written, and the same would happen again at once: a try that came to
+            // nothing, whose next one waits.
+            Err(error)
+                if matches!(error, StoreError::Deadline)
+                    || (error.nothing_written() && error.sqlstate().is_some()) =>
+            {
                 let undone = Ended::Undone(TransactionalRefusal::Retry);
                 break one.iter().map(|one| (one.call.operation_id, undone)).collect();
             }

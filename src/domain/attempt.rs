@@ -160,7 +160,7 @@ impl NotSent {
 }
 
 impl Ambiguity {
-    /// The stable code that traces, metrics and `reason` carry.
+    /// The stable code that traces and metrics carry.
     #[must_use]
     pub fn code(self) -> &'static str {
         match self {

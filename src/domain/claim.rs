@@ -3,12 +3,15 @@
 //! The line that parks a changed payload, the line that stops a second owner and the line that
 //! stops a blind second send each stand here once.
 
+#[cfg(test)]
+mod tests;
+
 use std::time::Duration;
 
 use serde_json::json;
 
 use super::fingerprint::Material;
-use super::lifecycle::{Event, State};
+use super::lifecycle::{Event, Next, State, next};
 use super::operation::{DownstreamKey, Lease, Operation, Timestamp, Token};
 use super::reason::Reason;
 use super::rule::{AttemptRule, LOST_CLAIMS_ALONE, LOST_CLAIMS_PARKED, Resend};
@@ -62,7 +65,8 @@ pub struct Run {
     pub step: Step,
     /// What the settle of this attempt needs to know.
     pub ticket: Ticket,
-    /// The last moment that the downstream's window allows for a first byte, from now.
+    /// For a second send: the last moment that the downstream's window allows for a first byte, from
+    /// now. Nothing bounds a send that no unproved one went before: it is one effect in any window.
     pub send_within: Option<Duration>,
 }
 
@@ -111,9 +115,8 @@ impl Leave {
         match self {
             Self::InFlight | Self::NotDue | Self::Waiting => "in_flight",
             Self::Held => "held",
-            Self::Replayed => "replayed",
+            Self::Replayed | Self::Verdict => "replayed",
             Self::Unknown => "unknown",
-            Self::Verdict => "rejected",
         }
     }
 }
@@ -154,95 +157,120 @@ pub fn decide(
         Recomputed::Valid(material) => material,
     };
     if row.fingerprint.as_ref().is_some_and(|stored| *stored != material.fingerprint) {
-        return park(row, Reason::FingerprintDisagreement);
+        return Claim::Write(Box::new(park(row, Reason::FingerprintDisagreement)));
     }
     if predecessor == Predecessor::Unfinished {
         return Claim::Write(Box::new(wait_for_order(row, material)));
     }
-    let lost_claims = row.lost_claims.saturating_add(u32::from(row.lease.is_some()));
+    // Before the lost claims are judged: what must not be sent again needs no worker to itself, and
+    // an open outcome is called unknown, not parked.
+    if let Some(reason) = blind_resend(row, now, rule) {
+        return Claim::Write(Box::new(lose_track(row, reason)));
+    }
+    let lost_claims = lost_claims(row);
     if lost_claims >= LOST_CLAIMS_PARKED {
-        return park(row, Reason::WorkerLost);
+        return Claim::Write(Box::new(park(row, Reason::WorkerLost)));
     }
     if lost_claims >= LOST_CLAIMS_ALONE && !claimant.alone {
         return Claim::Alone;
     }
-    if row.may_have_been_sent()
-        && rule.resend != Resend::InTransaction
-        && let Some(reason) = blind_resend(row, now, rule)
-    {
-        return lose_track(row, reason);
-    }
-    Claim::Run(Box::new(run(row, material, lost_claims, now, rule, claimant)))
+    Claim::Run(Box::new(run(row, material, now, rule, claimant)))
+}
+
+/// Claims lost in a row, with the one that this delivery found.
+fn lost_claims(row: &Operation) -> u32 {
+    row.lost_claims.saturating_add(u32::from(row.lease.is_some()))
 }
 
 /// Why an operation that may have been sent must not be sent again, if it must not.
 fn blind_resend(row: &Operation, now: Timestamp, rule: &AttemptRule) -> Option<Reason> {
+    if !row.may_have_been_sent() || rule.resend == Resend::InTransaction {
+        return None;
+    }
     if row.attempts >= rule.attempts {
         return Some(Reason::AttemptsExhausted);
     }
     if rule.may_resend(row, now) {
         return None;
     }
-    match rule.resend {
-        Resend::Within(_) => Some(Reason::WindowClosed),
-        Resend::Never if row.lease.is_some() => Some(Reason::WorkerLost),
-        Resend::Always | Resend::Never | Resend::InTransaction => Some(Reason::NoProof),
+    Some(if row.reason == Some(Reason::MayHaveBeenSent) {
+        Reason::MayHaveBeenSent
+    } else if rule.window_end(row).is_some_and(|end| now >= end) {
+        Reason::WindowClosed
+    } else if row.lease.is_some() {
+        Reason::WorkerLost
+    } else {
+        Reason::NoProof
+    })
+}
+
+/// Takes the record from whoever had it. The new token fences an owner that lost its lease: only
+/// proof is accepted from it now.
+fn taken(row: &Operation) -> Step {
+    let mut step = Step::from(row);
+    if row.lease.is_some() {
+        step = step.traced(lease_lost(row));
     }
+    step.record.lost_claims = lost_claims(row);
+    step.record.token = row.token.next();
+    step
 }
 
 fn run(
     row: &Operation,
     material: &Material,
-    lost_claims: u32,
     now: Timestamp,
     rule: &AttemptRule,
     claimant: &Claimant<'_>,
 ) -> Run {
     let fold = rule.resend.marks_in_claim();
-    let mut step = Step::from(row);
-    if row.lease.is_some() {
-        step = step.traced(lease_lost(row));
-    }
-    if row.fingerprint.is_none() {
-        step = step.traced(Trace::new("validated"));
-    }
-    step = step
+    let mut step = identified(taken(row), material)
         .moved(if fold { Event::ClaimAndSend } else { Event::Claim }, None)
         .traced(Trace::new("claimed"));
     let record = &mut step.record;
-    store_identity(record, material);
-    record.token = row.token.next();
     record.lease = Some(Lease { owner: claimant.owner.to_owned(), until: now.after(rule.lease) });
-    record.lost_claims = lost_claims;
     if let Some(order) = &mut record.order {
         order.waiting = false;
     }
-    if rule.resend != Resend::InTransaction && record.downstream_key.is_none() {
+    if rule.resend == Resend::InTransaction {
+        // The effect and this record are in one database: a record that is not applied is the proof
+        // that there is none, whatever a restore or a requeue had to assume.
+        record.first_sent_at = None;
+    } else if record.downstream_key.is_none() {
         record.downstream_key = Some(claimant.downstream_key.clone());
     }
-    let mut ticket =
-        Ticket { token: record.token, prior_first_sent_at: row.first_sent_at, marked: false };
+    let prior = record.first_sent_at;
+    let mut ticket = Ticket { token: record.token, prior_first_sent_at: prior, marked: false };
     if fold {
         mark(record, now);
         ticket.marked = true;
-        step = step.traced(sent(row.may_have_been_sent()));
+        step = step.traced(sent(ticket.is_resend()));
     }
-    let send_within = rule.window_end(&step.record).map(|end| end.since(now));
-    Run { step, ticket, send_within }
+    let window_end = rule.window_end(&step.record).filter(|_| ticket.is_resend());
+    Run { step, ticket, send_within: window_end.map(|end| end.since(now)) }
 }
 
-/// Marks a claimed record as sent, under its token. `None`: the claim is not this owner's any more.
+/// Marks a claimed record as sent, under its token. `None`: the claim is not this owner's any more,
+/// or its lease ran out and another may take it at any moment.
+///
+/// A record that this owner marked before stays as it is, so that a mark whose commit was not
+/// answered may be asked for again.
 #[must_use]
 pub fn mark_sent(row: &Operation, ticket: &Ticket, now: Timestamp) -> Option<Step> {
-    if row.token != ticket.token || row.state != State::Claimed || !row.leased_at(now) {
+    if row.token != ticket.token || !row.leased_at(now) {
         return None;
     }
-    let lease = row.lease.clone();
-    let mut step =
-        Step::from(row).moved(Event::MarkSent, None).traced(sent(row.may_have_been_sent()));
-    step.record.lease = lease;
-    mark(&mut step.record, now);
-    Some(step)
+    match next(row.state, Event::MarkSent) {
+        Next::To(_) => {
+            let mut step =
+                Step::from(row).moved(Event::MarkSent, None).traced(sent(row.may_have_been_sent()));
+            step.record.lease = row.lease.clone();
+            mark(&mut step.record, now);
+            Some(step)
+        }
+        Next::Stay => Some(Step::from(row)),
+        Next::Conflict | Next::Refused(_) => None,
+    }
 }
 
 fn mark(record: &mut Operation, now: Timestamp) {
@@ -260,33 +288,41 @@ fn lease_lost(row: &Operation) -> Trace {
     Trace::with("lease_lost", json!({ "owner": owner, "claim_epoch": row.token.0 }))
 }
 
-fn store_identity(record: &mut Operation, material: &Material) {
-    if record.fingerprint.is_none() {
-        record.fingerprint = Some(material.fingerprint.clone());
-        record.digests = Some(json!(material.digests).to_string());
+/// Stores what the arguments of an SQL submission are, at its first claim.
+fn identified(mut step: Step, material: &Material) -> Step {
+    if step.record.fingerprint.is_some() {
+        return step;
     }
+    step.record.fingerprint = Some(material.fingerprint.clone());
+    step.record.digests = Some(json!(material.digests).to_string());
+    step.traced(Trace::new("validated"))
 }
 
-/// Arguments that do not fit end the operation if they were never sent; a record that once had a
-/// fingerprint, or may have been sent, has changed under us and waits for an operator.
+/// Arguments that do not fit end the operation if it was never sent. One that may have been sent is
+/// never called rejected, and a record that once had a fingerprint has changed under us: that waits
+/// for an operator.
 fn refuse_arguments(row: &Operation) -> Step {
-    let untouched = row.fingerprint.is_none() && !row.may_have_been_sent();
-    let (event, reason, name) = if untouched {
-        (Event::Reject, Reason::InvalidArguments, "rejected")
+    let reason = Reason::InvalidArguments;
+    if row.fingerprint.is_some() {
+        park(row, Reason::FingerprintDisagreement)
+    } else if row.may_have_been_sent() {
+        lose_track(row, reason)
     } else {
-        (Event::Park, Reason::FingerprintDisagreement, "parked")
-    };
-    Step::from(row)
-        .moved(event, Some(reason))
-        .traced(Trace::with(name, json!({ "reason": reason.code() })))
+        taken(row)
+            .moved(Event::Reject, Some(reason))
+            .traced(Trace::with("rejected", json!({ "reason": reason.code() })))
+    }
 }
 
 /// Stays queued, marked as waiting, under the predecessor's row lock: the settle of the predecessor
 /// needs that lock and then finds the mark.
 fn wait_for_order(row: &Operation, material: &Material) -> Step {
-    let mut step = Step::from(row)
+    // A predecessor that was opened again, or contradicted, can come before one that lost its
+    // worker: without its dead lease, recovery does not ask for it again and again.
+    let was_claimed = row.lease.is_some() || matches!(row.state, State::Claimed | State::Sent);
+    let step = if was_claimed { taken(row).moved(Event::Schedule, None) } else { Step::from(row) };
+    let mut step = identified(step, material)
         .traced(Trace::with("in_flight", json!({ "reason": Reason::WaitingForOrder.code() })));
-    store_identity(&mut step.record, material);
     step.record.reason = Some(Reason::WaitingForOrder);
     if let Some(order) = &mut step.record.order {
         order.waiting = true;
@@ -294,27 +330,14 @@ fn wait_for_order(row: &Operation, material: &Material) -> Step {
     step
 }
 
-fn park(row: &Operation, reason: Reason) -> Claim {
-    let mut step = Step::from(row);
-    if row.lease.is_some() {
-        step = step.traced(lease_lost(row));
-    }
-    step = step
+fn park(row: &Operation, reason: Reason) -> Step {
+    taken(row)
         .moved(Event::Park, Some(reason))
-        .traced(Trace::with("parked", json!({ "reason": reason.code() })));
-    step.record.token = row.token.next();
-    Claim::Write(Box::new(step))
+        .traced(Trace::with("parked", json!({ "reason": reason.code() })))
 }
 
-fn lose_track(row: &Operation, reason: Reason) -> Claim {
-    let mut step = Step::from(row);
-    if row.lease.is_some() {
-        step = step.traced(lease_lost(row));
-    }
-    step = step
+fn lose_track(row: &Operation, reason: Reason) -> Step {
+    taken(row)
         .moved(Event::LoseTrack, Some(reason))
-        .traced(Trace::with("unknown", json!({ "reason": reason.code() })));
-    // Fences the owner that lost its lease: only proof is accepted from it now.
-    step.record.token = row.token.next();
-    Claim::Write(Box::new(step))
+        .traced(Trace::with("unknown", json!({ "reason": reason.code() })))
 }

@@ -3,6 +3,9 @@
 //! [`next`] is the only place that says where an event leads. The decisions in [`super::claim`],
 //! [`super::settle`] and [`super::verbs`] name the event; the table names the state.
 
+#[cfg(test)]
+mod tests;
+
 /// Where in its life an operation is: `status` and, while pending, `phase`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum State {
@@ -279,7 +282,7 @@ pub fn next(state: State, event: Event) -> Next {
         },
         E::OperatorRetry => match state {
             S::Queued | S::RetryScheduled | S::Parked => Next::To(S::Queued),
-            S::Claimed | S::Sent => Next::Refused("a worker owns it; wait for its lease"),
+            S::Claimed | S::Sent => Next::Refused("claimed; recovery takes it when its lease ends"),
             S::Held => Next::Refused("held behind an older operation; use release"),
             S::AwaitingApproval => Next::Refused("waits for an approval"),
             S::Accepted => Next::Refused("a provider owns a job"),

@@ -28,3 +28,5 @@ pub mod outcome;
 
 #[cfg(test)]
 mod samples;
+#[cfg(test)]
+mod records;

@@ -1,5 +1,8 @@
 //! The outcome envelope: what a caller learns, the same JSON at every door.
 
+#[cfg(test)]
+mod tests;
+
 use serde::Serialize;
 use serde_json::value::RawValue;
 use uuid::Uuid;

@@ -41,7 +41,7 @@ reasons! {
     WindowClosed = "window_closed",
     /// Two authentic pieces of evidence contradict each other.
     Conflict = "conflict",
-    /// The operation lost its worker again and again.
+    /// The operation lost its worker: after a send that must not be repeated, or again and again.
     WorkerLost = "worker_lost",
     /// The tool's code panicked again and again.
     ToolPanicked = "tool_panicked",
@@ -87,6 +87,10 @@ impl Reason {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+    use std::fs;
+    use std::path::Path;
+
     use super::*;
 
     #[test]
@@ -94,5 +98,30 @@ mod tests {
         for reason in Reason::ALL {
             assert_eq!(Reason::from_code(reason.code()), Some(*reason));
         }
+        assert_eq!(Reason::from_code("no_such_reason"), None);
+    }
+
+    /// Whoever is told a code finds its page, and no page speaks of a code that is gone.
+    #[test]
+    fn each_code_has_a_page_and_each_page_a_code() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/errors");
+        let index = fs::read_to_string(folder.join("README.md")).unwrap();
+        let mut expected = BTreeSet::from(["README.md".to_owned()]);
+        for reason in Reason::ALL {
+            let code = reason.code();
+            let page = fs::read_to_string(folder.join(format!("{code}.md")))
+                .unwrap_or_else(|e| panic!("docs/errors/{code}.md: {e}"));
+            assert!(page.starts_with(&format!("# `{code}`: ")), "{code}");
+            let parts = ["What it means", "What is certainly true", "What to do next", "Who acts"];
+            for part in parts {
+                assert!(page.contains(&format!("\n**{part}.** ")), "{code}: {part}");
+            }
+            assert!(index.contains(&format!("| [`{code}`]({code}.md) | ")), "{code} in the index");
+            expected.insert(format!("{code}.md"));
+        }
+        let pages = fs::read_dir(folder).unwrap();
+        let pages: BTreeSet<String> =
+            pages.map(|page| page.unwrap().file_name().into_string().unwrap()).collect();
+        assert_eq!(pages, expected);
     }
 }

@@ -31,6 +31,23 @@ pub fn delay(rule: &AttemptRule, tries: u32, jitter: f64) -> Duration {
     wait.min(rule.max).mul_f64(factor.max(0.0))
 }
 
+/// How long `tries` waits took together, jitter left out.
+#[must_use]
+pub fn waited(rule: &AttemptRule, tries: u32) -> Duration {
+    let mut wait = rule.initial.min(rule.max);
+    let mut total = Duration::ZERO;
+    for done in 0..tries {
+        let next = delay(&AttemptRule { jitter: 0.0, ..*rule }, done.saturating_add(1), 0.5);
+        if done > 0 && next == wait {
+            // Waits stopped growing: the rest are all alike.
+            return total.saturating_add(wait.saturating_mul(tries.saturating_sub(done)));
+        }
+        wait = next;
+        total = total.saturating_add(wait);
+    }
+    total
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -56,6 +73,15 @@ mod tests {
         let waits: Vec<_> = (1..12).map(|tries| delay(&rule(0.0), tries, 0.9).as_secs()).collect();
         assert_eq!(waits, [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300]);
         assert_eq!(delay(&rule(0.0), u32::MAX, 0.0).as_secs(), 300);
+    }
+
+    #[test]
+    fn waits_add_up() {
+        let total = |tries| waited(&rule(0.5), tries).as_secs();
+        assert_eq!([0, 1, 2, 9, 10, 12].map(total), [0, 1, 3, 511, 811, 1411]);
+        assert_eq!(waited(&rule(0.5), u32::MAX).as_secs(), 511 + 300 * (u64::from(u32::MAX) - 9));
+        let constant = AttemptRule { multiplier: 1.0, ..rule(0.0) };
+        assert_eq!(waited(&constant, 1000).as_secs(), 1000);
     }
 
     #[test]

@@ -76,7 +76,11 @@ impl AttemptRule {
     pub fn may_resend(&self, operation: &Operation, at: Timestamp) -> bool {
         match self.resend {
             Resend::Always => true,
-            Resend::Within(_) => self.window_end(operation).is_some_and(|end| at < end),
+            // Without a stored key, nobody knows which one the downstream has seen.
+            Resend::Within(_) => {
+                operation.downstream_key.is_some()
+                    && self.window_end(operation).is_some_and(|end| at < end)
+            }
             Resend::Never | Resend::InTransaction => false,
         }
     }

@@ -3,6 +3,9 @@
 //! Proof of an effect is accepted from anyone. Everything else, retries, refusals and "nothing
 //! happened", only from the owner of the claim, by its fencing token.
 
+#[cfg(test)]
+mod tests;
+
 use std::time::Duration;
 
 use serde_json::json;
@@ -39,16 +42,8 @@ pub fn decide(
     rule: &AttemptRule,
     jitter: f64,
 ) -> Settle {
-    match learned {
-        Learned::Applied(effect) => return prove(row, ticket, effect),
-        Learned::Already(effect) if ticket.is_resend() => return prove(row, ticket, effect),
-        Learned::Already(_)
-        | Learned::NotSent(_)
-        | Learned::NotNow { .. }
-        | Learned::Denied
-        | Learned::Refused
-        | Learned::Ambiguous(_)
-        | Learned::Panicked => {}
+    if let Some(effect) = proof(ticket, learned, rule) {
+        return prove(row, ticket, effect);
     }
     if row.token != ticket.token || !matches!(row.state, State::Claimed | State::Sent) {
         return Settle::LostLease;
@@ -62,10 +57,28 @@ pub fn decide(
         Learned::Denied => owned.defer(Reason::DownstreamDenied, "downstream_denied", None),
         Learned::Refused => owned.refuse(),
         Learned::Ambiguous(why) => owned.recover_later(*why),
-        // Not listed as done for a first send: then it is an answer like any in no list.
-        Learned::Already(_) | Learned::Applied(_) => owned.recover_later(Ambiguity::UnlistedStatus),
+        Learned::Applied(_) | Learned::Already(_) => owned.not_ours(),
         Learned::Panicked => owned.panicked(),
     }))
+}
+
+/// The effect that `learned` proves, if it proves one. *Already done* speaks of us only where an
+/// unproved attempt of ours went before. A transactional tool's effect is proved by [`commit`] alone:
+/// one whose transaction was rolled back is none, whatever the tool said.
+fn proof<'a>(ticket: &Ticket, learned: &'a Learned, rule: &AttemptRule) -> Option<&'a Effect> {
+    if rule.resend == Resend::InTransaction {
+        return None;
+    }
+    match learned {
+        Learned::Applied(effect) => Some(effect),
+        Learned::Already(effect) => ticket.is_resend().then_some(effect),
+        Learned::NotSent(_)
+        | Learned::NotNow { .. }
+        | Learned::Denied
+        | Learned::Refused
+        | Learned::Ambiguous(_)
+        | Learned::Panicked => None,
+    }
 }
 
 /// Settles `row` with evidence that cannot be written as it is (a row that the database keeps
@@ -80,6 +93,8 @@ pub fn unstorable(row: &Operation) -> Step {
 }
 
 /// Settles a transactional tool's operation: its effect is in the very transaction that writes this.
+/// `row` is read at the beginning of that transaction, before the effect runs, under a lock that
+/// keeps the claim from changing hands until the commit. `None`: no effect, roll back.
 #[must_use]
 pub fn commit(row: &Operation, ticket: &Ticket, effect: &Effect, now: Timestamp) -> Option<Step> {
     let owner = row.token == ticket.token && row.state == State::Claimed && row.leased_at(now);
@@ -89,8 +104,10 @@ pub fn commit(row: &Operation, ticket: &Ticket, effect: &Effect, now: Timestamp)
 /// An authentic receipt, from anyone.
 fn prove(row: &Operation, ticket: &Ticket, effect: &Effect) -> Settle {
     let receipt = effect.receipt.as_str();
+    // Contradicting evidence is for a person to weigh; the same receipt twice adds nothing to it.
+    let contradicted = row.reason == Some(Reason::Conflict);
     match next(row.state, Event::Proof) {
-        Next::To(_) => {
+        Next::To(_) if !contradicted => {
             let mut step =
                 applied(row, effect).traced(Trace::new("committed")).traced(Trace::new("settled"));
             if row.token != ticket.token {
@@ -100,22 +117,27 @@ fn prove(row: &Operation, ticket: &Ticket, effect: &Effect) -> Settle {
             step.record.token = row.token.next();
             Settle::Write(Box::new(step))
         }
-        Next::Stay if row.effect_reference.as_deref() == Some(receipt) => Settle::Acknowledged,
-        Next::Stay => Settle::Write(Box::new(Step::from(row).traced(conflict(receipt)))),
-        Next::Conflict | Next::Refused(_) => {
-            let mut step = Step::from(row)
-                .moved(Event::Proof, Some(Reason::Conflict))
-                .traced(conflict(receipt));
-            step.record.effect_reference =
-                step.record.effect_reference.or(Some(receipt.to_owned()));
-            step.record.token = row.token.next();
-            Settle::Write(Box::new(step))
+        Next::To(_) | Next::Stay | Next::Conflict | Next::Refused(_) => {
+            if row.effect_reference.as_deref() == Some(receipt) {
+                Settle::Acknowledged
+            } else {
+                Settle::Write(Box::new(contradict(row, receipt)))
+            }
         }
     }
 }
 
-fn conflict(receipt: &str) -> Trace {
-    Trace::with("conflict", json!({ "receipt": receipt }))
+/// Keeps a receipt that does not fit the record where a person sees both: the first in the record,
+/// each later one in the trace. Applied stays applied; a verdict that says otherwise is unknown now.
+fn contradict(row: &Operation, receipt: &str) -> Step {
+    let mut step = Step::from(row);
+    if next(row.state, Event::Proof) == Next::Conflict {
+        step = step.moved(Event::Proof, None);
+        step.record.token = row.token.next();
+    }
+    step.record.reason = Some(Reason::Conflict);
+    step.record.effect_reference.get_or_insert_with(|| receipt.to_owned());
+    step.traced(Trace::with("conflict", json!({ "receipt": receipt })))
 }
 
 fn applied(row: &Operation, effect: &Effect) -> Step {
@@ -141,12 +163,19 @@ struct Owned<'a> {
 }
 
 impl Owned<'_> {
-    /// The record as if this attempt's mark had never been written.
-    fn unmarked(&self) -> Step {
+    /// The record after this attempt, whatever it learned.
+    fn settled(&self) -> Step {
         let mut step = Step::from(self.row);
         step.record.lost_claims = 0;
+        step
+    }
+
+    /// The record as if this attempt's mark had never been written. Whether it was, the record says:
+    /// the owner of a mark whose commit was not answered does not know.
+    fn unmarked(&self) -> Step {
+        let mut step = self.settled();
         step.record.first_sent_at = self.ticket.prior_first_sent_at;
-        if self.ticket.marked {
+        if self.row.state == State::Sent {
             step.record.attempts = step.record.attempts.saturating_sub(1);
         }
         step
@@ -159,11 +188,14 @@ impl Owned<'_> {
     /// Nothing was done this time; try again, up to `give_up`.
     fn defer(&self, reason: Reason, code: &'static str, retry_after: Option<Duration>) -> Step {
         let mut step = self.unmarked();
+        let asked = retry_after.unwrap_or_default().min(self.rule.give_up);
         step.record.deferrals = step.record.deferrals.saturating_add(1);
-        let wait = retry::delay(self.rule, step.record.deferrals, self.jitter)
-            .max(retry_after.unwrap_or_default());
-        let due = self.now.after(wait);
-        if due.since(self.row.opened_at) > self.rule.give_up {
+        let tries = step.record.deferrals;
+        let due = self.now.after(retry::delay(self.rule, tries, self.jitter).max(asked));
+        // An operation may come late to its first try: `not_before`, its order, a broker that was
+        // away, an operator. It has the whole time to wait for its downstream all the same.
+        let waited = retry::waited(self.rule, tries).max(asked.saturating_mul(tries));
+        if due.since(self.row.opened_at) > self.rule.give_up && waited > self.rule.give_up {
             return self.exhausted(step);
         }
         schedule(step, reason, code, due)
@@ -178,7 +210,7 @@ impl Owned<'_> {
     fn unbuildable(&self) -> Step {
         let step = self.unmarked();
         if self.unproved_before() {
-            lose_track(step, Reason::NoProof)
+            lose_track(step, Reason::InvalidArguments)
         } else {
             reject(step, Reason::InvalidArguments)
         }
@@ -186,42 +218,62 @@ impl Owned<'_> {
 
     /// A refusal proves that there is no effect only if no earlier attempt is unproved.
     fn refuse(&self) -> Step {
+        let mut step = self.settled();
         if self.unproved_before() {
-            let mut step = Step::from(self.row);
-            step.record.lost_claims = 0;
             return lose_track(step, Reason::RefusedAfterUnproved);
         }
-        let mut step = Step::from(self.row);
-        step.record.lost_claims = 0;
         step.record.first_sent_at = None;
         fail(step, Reason::Refused)
     }
 
+    /// *Already done*, to a first send: not by us. Sent again, the same answer would look like proof,
+    /// so it is not sent again.
+    fn not_ours(&self) -> Step {
+        let why = Ambiguity::UnlistedStatus;
+        if self.rule.resend == Resend::InTransaction {
+            return self.recover_later(why);
+        }
+        lose_track(ambiguous(self.opened(), why), Reason::NoProof)
+    }
+
     /// The outcome is open: send again with the same key while that can do no harm, else stop.
     fn recover_later(&self, why: Ambiguity) -> Step {
-        let mut step = Step::from(self.row);
-        let killed = why == Ambiguity::Panicked;
-        step.record.lost_claims = if killed { self.row.lost_claims.saturating_add(1) } else { 0 };
+        let panicked = why == Ambiguity::Panicked;
+        if self.rule.resend == Resend::InTransaction {
+            // The record is not applied, so the transaction that held the effect was rolled back.
+            return if panicked {
+                self.panicked()
+            } else {
+                self.defer(Reason::NotSent, why.code(), None)
+            };
+        }
+        let mut step = self.opened();
+        if panicked {
+            step.record.lost_claims = self.row.lost_claims.saturating_add(1);
+        }
         let due = self.now.after(retry::delay(self.rule, step.record.attempts, self.jitter));
-        if killed
-            && step.record.lost_claims >= LOST_CLAIMS_PARKED
-            && self.rule.may_resend(&step.record, due)
-        {
+        if step.record.attempts >= self.rule.attempts {
+            return lose_track(ambiguous(step, why), Reason::AttemptsExhausted);
+        }
+        if !self.rule.may_resend(&step.record, due) {
+            let reason = match self.rule.resend {
+                Resend::Within(_) => Reason::WindowClosed,
+                Resend::Always | Resend::Never | Resend::InTransaction => Reason::NoProof,
+            };
+            return lose_track(ambiguous(step, why), reason);
+        }
+        if step.record.lost_claims >= LOST_CLAIMS_PARKED {
             return park(step, Reason::ToolPanicked);
         }
-        if step.record.attempts >= self.rule.attempts {
-            return lose_track(step, Reason::AttemptsExhausted);
-        }
-        if self.rule.may_resend(&step.record, due) {
-            return schedule(step, Reason::Ambiguous, why.code(), due);
-        }
-        let reason = if matches!(self.rule.resend, Resend::Within(_)) {
-            Reason::WindowClosed
-        } else {
-            Reason::NoProof
-        };
-        let step = step.traced(Trace::with("committed", json!({ "ambiguous": why.code() })));
-        lose_track(step, reason)
+        schedule(step, Reason::Ambiguous, why.code(), due)
+    }
+
+    /// The record after an attempt whose outcome is open, marked or not.
+    fn opened(&self) -> Step {
+        let mut step = self.settled();
+        step.record.deferrals = 0;
+        step.record.first_sent_at = step.record.first_sent_at.or(Some(self.now));
+        step
     }
 
     /// The tool panicked with its gate shut: nothing was sent, but it may do so every time.
@@ -248,6 +300,10 @@ fn schedule(step: Step, reason: Reason, code: &'static str, due: Timestamp) -> S
     step.moved(Event::Schedule, Some(reason))
         .traced(Trace::with("retry_scheduled", json!({ "why": code })))
         .published(due)
+}
+
+fn ambiguous(step: Step, why: Ambiguity) -> Step {
+    step.traced(Trace::with("committed", json!({ "ambiguous": why.code() })))
 }
 
 fn fail(step: Step, reason: Reason) -> Step {

@@ -81,6 +81,9 @@ impl Step {
     fn enter(&mut self, state: State, reason: Option<Reason>) {
         self.frees_order = state.is_finished() && self.record.order.is_some();
         self.record.enter(state, reason);
+        if let Some(order) = self.record.order.as_mut().filter(|_| !state.is_pending()) {
+            order.waiting = false;
+        }
     }
 
     /// Publishes the record when it is due at `at`.

@@ -2,13 +2,16 @@
 //!
 //! A verb that does not fit answers why, in words for a person, and changes nothing.
 
+#[cfg(test)]
+mod tests;
+
 use std::time::Duration;
 
 use serde_json::json;
 
 use super::attempt::Receipt;
 use super::lifecycle::{Event, Next, State, next};
-use super::operation::{Operation, Timestamp};
+use super::operation::{Operation, Timestamp, Token};
 use super::reason::Reason;
 use super::step::{Step, Trace};
 
@@ -46,6 +49,7 @@ pub fn retry(row: &Operation, now: Timestamp, by: &Person) -> Result<Step, &'sta
     }
     let mut step = act(row, Event::OperatorRetry, "retry", by)?;
     step.record.lost_claims = 0;
+    step.record.deferrals = 0;
     Ok(step.published(now))
 }
 
@@ -54,8 +58,10 @@ pub fn retry(row: &Operation, now: Timestamp, by: &Person) -> Result<Step, &'sta
 /// # Errors
 /// Says why this record cannot be opened again; nothing changes.
 pub fn reopen(row: &Operation, now: Timestamp, by: &Person) -> Result<Step, &'static str> {
-    if row.may_have_been_sent() {
-        return Err("an effect may exist; use resolve");
+    // A compensated effect existed: a second one takes a new key and a new decision.
+    let effect = row.effect_reference.is_some() || row.reason == Some(Reason::Compensated);
+    if effect || row.may_have_been_sent() {
+        return Err("an effect exists or may exist; use resolve, or a new operation");
     }
     let mut step = act(row, Event::OperatorReopen, "reopen", by)?;
     let record = &mut step.record;
@@ -79,33 +85,52 @@ pub fn resolve(
     match finding {
         Finding::Applied(receipt) => resolve_applied(row, receipt, by),
         Finding::NotApplied => {
-            if now < earlier_attempt_over(row) {
-                return Err(
-                    "an earlier attempt may still be under way; wait for lease end and stall margin",
-                );
-            }
-            let mut step = act(row, Event::ResolveNotApplied, "not_applied", by)?;
+            let mut step = ended(row, Event::ResolveNotApplied, "not_applied", now, by)?;
             step.record.reason = Some(Reason::ResolvedNotApplied);
             step.record.first_sent_at = None;
-            step.record.token = row.token.next();
+            // A receipt that this finding contradicts stays in the trace.
+            step.record.effect_reference = None;
             Ok(step)
         }
         Finding::Compensated => {
-            let mut step = act(row, Event::ResolveCompensated, "compensated", by)?;
+            if row.state.is_pending() && !row.may_have_been_sent() {
+                return Err("was never sent; there is nothing to compensate");
+            }
+            let mut step = ended(row, Event::ResolveCompensated, "compensated", now, by)?;
             step.record.reason = Some(Reason::Compensated);
-            step.record.token = row.token.next();
             Ok(step)
         }
     }
 }
 
-/// When the last attempt whose end nobody recorded is certainly over.
-fn earlier_attempt_over(row: &Operation) -> Timestamp {
-    match (&row.lease, row.reason) {
-        (Some(lease), _) => lease.until.after(STALL_MARGIN),
-        // Its worker's lease ran out before the record was written.
-        (None, Some(Reason::WorkerLost)) => row.updated_at.after(STALL_MARGIN),
-        (None, _) => row.updated_at,
+/// Ends the record without an effect, once no earlier attempt can still make one.
+fn ended(
+    row: &Operation,
+    event: Event,
+    verb: &'static str,
+    now: Timestamp,
+    by: &Person,
+) -> Result<Step, &'static str> {
+    let mut step = act(row, event, verb, by)?;
+    if now < earlier_attempts_over(row) {
+        return Err(
+            "an earlier attempt may still be under way; wait for lease end and stall margin",
+        );
+    }
+    step.record.token = row.token.next();
+    Ok(step)
+}
+
+/// When no attempt so far can still send, not even one frozen right before its first byte.
+fn earlier_attempts_over(row: &Operation) -> Timestamp {
+    let only_claim_settled = row.token == Token(1) && row.attempts == 1;
+    match &row.lease {
+        Some(lease) => lease.until.after(STALL_MARGIN),
+        // The one claim that there ever was gave its lease up itself: its owner recorded the end.
+        None if !row.may_have_been_sent() || only_claim_settled => row.updated_at,
+        // Some claim may have been lost, even if a later one settled. Its lease had ended by the
+        // time of any write since.
+        None => row.updated_at.after(STALL_MARGIN),
     }
 }
 
@@ -113,14 +138,31 @@ fn resolve_applied(row: &Operation, receipt: &Receipt, by: &Person) -> Result<St
     if row.state == State::Applied {
         return Err("already applied");
     }
-    let conflict = matches!(next(row.state, Event::ResolveApplied), Next::Conflict);
+    let receipt = receipt.as_str();
+    let conflict = next(row.state, Event::ResolveApplied) == Next::Conflict;
     let mut step = act(row, Event::ResolveApplied, "applied", by)?;
-    if conflict {
-        step = step.traced(Trace::with("conflict", json!({ "receipt": receipt.as_str() })));
-    }
-    step.record.effect_reference = Some(receipt.as_str().to_owned());
     step.record.token = row.token.next();
+    match row.effect_reference.as_deref() {
+        Some(stored) if stored == receipt => {}
+        // The verdict's own receipt stays in the record; the person's is in the trace.
+        Some(_) if conflict => step = step.traced(other_receipt(receipt)),
+        // The person has weighed two receipts; the one that they set aside stays in the trace.
+        Some(stored) => {
+            step = step.traced(other_receipt(stored));
+            step.record.effect_reference = Some(receipt.to_owned());
+        }
+        None => {
+            if conflict {
+                step = step.traced(other_receipt(receipt));
+            }
+            step.record.effect_reference = Some(receipt.to_owned());
+        }
+    }
     Ok(step)
+}
+
+fn other_receipt(receipt: &str) -> Trace {
+    Trace::with("conflict", json!({ "receipt": receipt }))
 }
 
 /// Lets a held operation go on, or those behind a stuck head of an ordering key pass it.
@@ -130,6 +172,9 @@ fn resolve_applied(row: &Operation, receipt: &Receipt, by: &Person) -> Result<St
 pub fn release(row: &Operation, now: Timestamp, by: &Person) -> Result<Step, &'static str> {
     if row.state == State::Held {
         return Ok(act(row, Event::Release, "release", by)?.published(now));
+    }
+    if row.leased_at(now) {
+        return Err("a worker owns it; wait for its lease");
     }
     let mut step = Step::from(row).traced(resolved("release", by));
     match &mut step.record.order {
