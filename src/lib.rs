@@ -34,7 +34,7 @@
 //! 3. [`consumer`] claims the record under a lease and a fencing token, makes one attempt through
 //!    its [`tool`], settles what was learned, and only then acks the message.
 //! 4. [`maintain`] publishes again what nobody works on.
-//! 5. The command line (module `operator`) is for what needs a person.
+//! 5. [`operator`] is the command line, for what needs a person.
 //!
 //! Every step on a record has one shape: lock → decide (in [`domain`], pure) → write under the
 //! fencing token → commit. No effect runs inside a transaction, except a transactional tool's, whose
@@ -79,6 +79,7 @@ pub mod relay;
 pub mod consumer;
 pub mod tool;
 pub mod maintain;
+pub mod operator;
 pub mod store;
 pub mod broker;
 pub mod config;

@@ -32,6 +32,9 @@ const BUSY_AGAIN: Duration = Duration::from_millis(50);
 /// How long a message is put off whose row stays busy.
 const BUSY_LATER: Duration = Duration::from_secs(1);
 
+/// How long deliveries wait here at the longest before somebody looks whether they can start.
+const LOOK_ANYWAY: Duration = Duration::from_secs(1);
+
 /// The worker's hands: what has arrived, what is claimed, what runs.
 pub(super) struct Intake {
     claiming: Claiming,
@@ -47,7 +50,7 @@ pub(super) struct Intake {
     busy: VecDeque<(Instant, Arrived)>,
     alone: VecDeque<Arrived>,
     effects: JoinSet<()>,
-    /// Rung when an effect ends: there is room again.
+    /// Rung when an operation is settled: there is room again.
     room: Arc<Notify>,
 }
 
@@ -98,6 +101,8 @@ impl Intake {
                 },
                 () = self.room.notified() => {}
                 () = self.next_busy() => {}
+                // A tool's pause after 401 or 403 ends without anybody saying so.
+                () = sleep(LOOK_ANYWAY) => {}
                 _ = shutdown.changed() => break,
             }
             match self.start_what_can().await {
@@ -363,7 +368,9 @@ impl Intake {
     async fn start(&mut self, started: Started, handle: AckHandle, asked: Instant) {
         let Started { run, serving, arguments } = started;
         let record = run.step.record;
-        let Some(running) = self.claiming.served.lane(&record.tool).map(|lane| lane.begin()) else {
+        let Some(running) =
+            self.claiming.served.lane(&record.tool).map(|lane| lane.begin(&self.room))
+        else {
             return;
         };
         let held = self.leases.hold(record.id, run.ticket.token.0, serving.rule.lease, asked);
@@ -394,7 +401,7 @@ impl Intake {
             marker: (rule.resend == Resend::Never).then(|| self.marker.clone()),
             passage: Arc::clone(&passage),
         };
-        let (finished, room) = (self.finished.clone(), Arc::clone(&self.room));
+        let finished = self.finished.clone();
         self.effects.spawn(async move {
             let learned = attempt(serving.tool.kind(), &call, guard).await;
             let ticket = passage.ticket(ticket);
@@ -403,7 +410,6 @@ impl Intake {
             if finished.send(done).await.is_err() {
                 warn!(operation_id = %call.operation_id, "the settler is gone; the lease will end");
             }
-            room.notify_one();
         });
     }
 

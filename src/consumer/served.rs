@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use std::sync::{Mutex, PoisonError};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::contract_file::CheckedContract;
@@ -89,9 +90,10 @@ impl Lane {
         limit.saturating_sub(running)
     }
 
-    pub(super) fn begin(self: &Arc<Self>) -> Running {
+    /// Takes a place in the tool's share; `freed` is rung when it is given back.
+    pub(super) fn begin(self: &Arc<Self>, freed: &Arc<Notify>) -> Running {
         self.running.fetch_add(1, Ordering::AcqRel);
-        Running(Arc::clone(self))
+        Running { lane: Arc::clone(self), freed: Arc::clone(freed) }
     }
 
     /// The downstream does not accept our credentials: stop claiming for a while.
@@ -108,16 +110,21 @@ impl Lane {
 
 /// One operation's place in its tool's share, until dropped.
 #[derive(Debug)]
-pub(super) struct Running(Arc<Lane>);
+pub(super) struct Running {
+    lane: Arc<Lane>,
+    freed: Arc<Notify>,
+}
 
 impl Running {
     pub(super) fn lane(&self) -> &Lane {
-        &self.0
+        &self.lane
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.0.running.fetch_sub(1, Ordering::AcqRel);
+        self.lane.running.fetch_sub(1, Ordering::AcqRel);
+        // Deliveries may be waiting here for just this place.
+        self.freed.notify_one();
     }
 }

@@ -3,6 +3,13 @@
 //! Each rule lists every breach at once. Test code (`tests.rs`, `*_tests.rs`, what follows
 //! `#[cfg(test)]`) and comments are not held to the rules about layers.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test that panics fails, as it should"
+)]
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
