@@ -1,7 +1,7 @@
 //! The tree keeps its own rules: what a layer may not know, what a page must name, what no file holds.
 //!
-//! Each rule lists every breach at once. Test code (`tests.rs`, `*_tests.rs`, what follows
-//! `#[cfg(test)]`) and comments are not held to the rules about layers.
+//! Each rule lists every breach at once. Test code (what `#[cfg(test)]`
+//! stands before) and comments are not held to the rules about layers.
 
 #![allow(
     clippy::unwrap_used,
@@ -10,12 +10,12 @@
     reason = "a test that panics fails, as it should"
 )]
 
+mod pages;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use oncebox::config::SETTINGS;
-use oncebox::domain::reason::Reason;
 use regex::Regex;
 
 /// Longest Rust file that needs no reason.
@@ -32,6 +32,7 @@ const LONG_FILES: &[(&str, &str)] = &[
         "src/ingress/submit.rs",
         "one door: insert, read, compare and reopen are passes of one answer",
     ),
+    ("src/domain/settle/tests.rs", "every case of one decision"),
 ];
 
 /// Lines outside `src/store` that name sqlx: types of the caller's own transaction, no statement.
@@ -93,13 +94,17 @@ fn text(path: &str) -> String {
 
 /// The code of a source file with its line numbers: no comments, no tests.
 fn code(path: &str) -> Vec<(usize, String)> {
-    if path.ends_with("/tests.rs") || path.ends_with("_tests.rs") || path.contains("/tests/") {
-        return Vec::new();
-    }
+    let whole = text(path);
     let mut lines = Vec::new();
-    for (number, line) in text(path).lines().enumerate() {
-        if line.trim() == "#[cfg(test)]" && !lines.is_empty() {
-            break;
+    let mut rest = whole.lines().enumerate().peekable();
+    while let Some((number, line)) = rest.next() {
+        if line.trim() == "#[cfg(test)]" {
+            // A module of its own is one line; one written out here is the rest of the file.
+            match rest.peek() {
+                Some((_, next)) if next.trim_end().ends_with(';') => drop(rest.next()),
+                _ => break,
+            }
+            continue;
         }
         let code = line.split("//").next().unwrap_or_default();
         if !code.trim().is_empty() {
@@ -109,14 +114,36 @@ fn code(path: &str) -> Vec<(usize, String)> {
     lines
 }
 
+/// Files that are built for tests only: declared after `#[cfg(test)]`, and what lies below them.
+fn test_files() -> BTreeSet<String> {
+    let declared =
+        Regex::new(r"#\[cfg\(test\)\]\s*(?:pub(?:\([a-z]+\))? )?mod ([a-z_0-9]+);").unwrap();
+    let mut found = BTreeSet::new();
+    for path in sources("src") {
+        let folder = match path.strip_suffix("/mod.rs").or(path.strip_suffix("/lib.rs")) {
+            Some(folder) => folder.to_owned(),
+            None => path.trim_end_matches(".rs").to_owned(),
+        };
+        for name in declared.captures_iter(&text(&path)) {
+            let module = format!("{folder}/{}", &name[1]);
+            let below = |path: &String| {
+                *path == format!("{module}.rs") || path.starts_with(&format!("{module}/"))
+            };
+            found.extend(sources("src").into_iter().filter(below));
+        }
+    }
+    found
+}
+
 fn sources(under: &str) -> Vec<String> {
     files(under).into_iter().filter(|path| path.ends_with(".rs")).collect()
 }
 
 /// Lines of code below `under` that `breaks` objects to.
 fn breaches(under: &str, breaks: impl Fn(&str, &str) -> bool) -> Vec<String> {
+    let tests = test_files();
     let mut found = Vec::new();
-    for path in sources(under) {
+    for path in sources(under).into_iter().filter(|path| !tests.contains(path)) {
         for (number, line) in code(&path) {
             if breaks(&path, &line) {
                 found.push(format!("{path}:{number}: {}", line.trim()));
@@ -128,6 +155,10 @@ fn breaches(under: &str, breaks: impl Fn(&str, &str) -> bool) -> Vec<String> {
 
 fn none(rule: &str, breaches: &[String]) {
     assert!(breaches.is_empty(), "{rule}:\n{}", breaches.join("\n"));
+}
+
+fn stem(path: &str) -> String {
+    Path::new(path).file_stem().unwrap().to_string_lossy().into_owned()
 }
 
 /// The module of a source file: `src/relay/mark.rs` and `src/relay.rs` are of `relay`.
@@ -146,11 +177,13 @@ fn the_domain_knows_no_clock_no_database_no_broker_and_nothing_asynchronous() {
         "the domain decides from data and `now`",
         &breaches("src/domain", |_, line| forbidden.is_match(line)),
     );
+    let own: BTreeSet<String> = sources("src/domain").iter().map(|path| stem(path)).collect();
     let import = Regex::new(r"^\s*(?:pub )?use ([a-z_0-9]+)").unwrap();
     let elsewhere = Regex::new(r"crate::([a-z_]+)").unwrap();
+    let known = |name: &str| DOMAIN_CRATES.contains(&name) || own.contains(name);
     let foreign = |_: &str, line: &str| {
-        let crates = import.captures(line).is_some_and(|c| !DOMAIN_CRATES.contains(&&c[1]));
-        crates || elsewhere.captures_iter(line).any(|c| &c[1] != "domain")
+        import.captures(line).is_some_and(|c| !known(&c[1]))
+            || elsewhere.captures_iter(line).any(|c| &c[1] != "domain")
     };
     none("the domain is built from a few crates and from itself", &breaches("src/domain", foreign));
 }
@@ -189,7 +222,7 @@ fn the_layers_below_do_not_know_each_other_nor_those_above() {
     let allowed = |of: &str| -> &[&str] {
         match of {
             "store" => &["store", "domain"],
-            "broker" => &["broker"],
+            "broker" => &["broker", "domain"],
             "tool" => &["tool", "domain"],
             "contract_file" => &["contract_file", "domain"],
             _ => &[],
@@ -239,176 +272,4 @@ fn a_long_file_has_a_reason() {
         }
     }
     none("a file is one noun; split it by meaning, or say why not", &long);
-}
-
-#[test]
-fn every_reason_has_a_page_and_every_page_a_reason() {
-    let pages: BTreeSet<String> = files("docs/errors")
-        .iter()
-        .filter_map(|path| {
-            path.strip_prefix("docs/errors/")?.strip_suffix(".md").map(str::to_owned)
-        })
-        .filter(|name| name != "README")
-        .collect();
-    let codes: BTreeSet<String> =
-        Reason::ALL.iter().map(|reason| reason.code().to_owned()).collect();
-    assert_eq!(codes, pages, "reasons on the left, pages in docs/errors on the right");
-    let index = text("docs/errors/README.md");
-    let unlisted: Vec<String> =
-        pages.into_iter().filter(|page| !index.contains(&format!("({page}.md)"))).collect();
-    none("docs/errors/README.md links every page", &unlisted);
-}
-
-#[test]
-fn every_decision_is_in_the_index() {
-    let index = text("docs/adr/README.md");
-    let mut wrong = Vec::new();
-    let mut numbers = BTreeSet::new();
-    let named = Regex::new(r"^(\d{4})-[a-z0-9-]+\.md$").unwrap();
-    for path in files("docs/adr") {
-        let name = path.strip_prefix("docs/adr/").unwrap();
-        if name == "README.md" {
-            continue;
-        }
-        match named.captures(name) {
-            None => wrong.push(format!("{path}: not named NNNN-words.md")),
-            Some(parts) if !numbers.insert(parts[1].to_owned()) => {
-                wrong.push(format!("{path}: its number is taken"))
-            }
-            Some(parts) => {
-                let number = parts[1].parse::<u32>().unwrap();
-                if !text(&path).starts_with(&format!("# {number}. ")) {
-                    wrong.push(format!("{path}: does not begin with its number and title"));
-                }
-            }
-        }
-        if !index.contains(&format!("({name})")) {
-            wrong.push(format!("{path}: not in docs/adr/README.md"));
-        }
-    }
-    none("docs/adr", &wrong);
-}
-
-#[test]
-fn no_file_holds_unfinished_work_or_another_machines_paths() {
-    // Put together here, so that this file does not hold them.
-    let words = ["TO", "FIX", "XX"].map(|start| {
-        format!(
-            r"\b{start}{}\b",
-            if start == "TO" {
-                "DO"
-            } else if start == "FIX" {
-                "ME"
-            } else {
-                "X"
-            }
-        )
-    });
-    let unfinished =
-        Regex::new(&format!("{}|{}!|unimplemented!|#\\[ignore\\]", words.join("|"), "todo"))
-            .unwrap();
-    let paths =
-        Regex::new(&format!("(^|[^A-Za-z0-9_.])(/{}/|/tmp/{}/|/tmp/{}/)", "work", "wt", "tgt"))
-            .unwrap();
-    let mut found = Vec::new();
-    for path in files(".") {
-        if path.ends_with("Cargo.lock") || path == "tests/it/tidy.rs" {
-            continue;
-        }
-        for (number, line) in text(&path).lines().enumerate() {
-            if unfinished.is_match(line) || paths.is_match(line) {
-                found.push(format!("{path}:{}: {}", number + 1, line.trim()));
-            }
-        }
-    }
-    none("unfinished work has an issue, not a mark; paths are relative", &found);
-}
-
-#[test]
-fn the_pages_name_only_what_is_there() {
-    let ticked = Regex::new(r"`([^`\n]+)`").unwrap();
-    let linked = Regex::new(r"\]\(([^)#\s]+)[^)]*\)").unwrap();
-    let ours = Regex::new(
-        r"^(src|tests|docs|examples|contracts|migrations|deploy|\.ci)/[A-Za-z0-9_./-]*$",
-    )
-    .unwrap();
-    let mut missing = Vec::new();
-    for page in pages() {
-        let words = text(&page);
-        let folder = Path::new(&page).parent().unwrap().to_owned();
-        for name in
-            ticked.captures_iter(&words).map(|c| c[1].to_owned()).filter(|name| ours.is_match(name))
-        {
-            if !root().join(&name).exists() {
-                missing.push(format!("{page}: `{name}`"));
-            }
-        }
-        for link in linked.captures_iter(&words).map(|c| c[1].to_owned()) {
-            if !link.contains("://")
-                && !link.starts_with("mailto:")
-                && !root().join(&folder).join(&link).exists()
-            {
-                missing.push(format!("{page}: ({link})"));
-            }
-        }
-    }
-    none("a page names a file that is not there", &missing);
-}
-
-fn pages() -> Vec<String> {
-    let mut pages: Vec<String> =
-        files(".").into_iter().filter(|path| path.ends_with(".md")).collect();
-    pages.retain(|page| page != "LICENSE.md");
-    pages
-}
-
-#[test]
-fn the_pages_name_only_settings_that_exist() {
-    let variable = Regex::new(r"ONCEBOX_[A-Z_]*[A-Z]").unwrap();
-    let mut unknown = Vec::new();
-    let more = ["docker-compose.yml", "Makefile"].map(str::to_owned);
-    for page in pages().into_iter().chain(more) {
-        for name in variable.find_iter(&text(&page)) {
-            if !SETTINGS.iter().any(|setting| setting.environment == name.as_str()) {
-                unknown.push(format!("{page}: {}", name.as_str()));
-            }
-        }
-    }
-    none("a page names a setting that is not there", &unknown);
-}
-
-#[test]
-fn the_pages_name_only_tests_that_exist() {
-    let test = Regex::new(r"(?m)^\s*(?:async )?fn ([a-z0-9_]+)\(").unwrap();
-    let mut known = BTreeSet::new();
-    for path in ["src", "tests"].into_iter().flat_map(sources) {
-        known.extend(test.captures_iter(&text(&path)).map(|c| c[1].to_owned()));
-    }
-    // A name of four words and more is a sentence, and only tests are named so.
-    let sentence = Regex::new(r"`(?:[a-z0-9_]+::)*([a-z0-9]+(?:_[a-z0-9]+){4,})`").unwrap();
-    let mut missing = Vec::new();
-    for page in ["tests/README.md", "ARCHITECTURE.md"] {
-        for name in sentence.captures_iter(&text(page)).map(|c| c[1].to_owned()) {
-            if !known.contains(&name) && Reason::from_code(&name).is_none() {
-                missing.push(format!("{page}: {name}"));
-            }
-        }
-    }
-    none("a page names a test that is not there", &missing);
-}
-
-#[test]
-fn the_map_stays_a_map() {
-    let lines = text("ARCHITECTURE.md").lines().count();
-    assert!(lines <= 200, "ARCHITECTURE.md has {lines} lines; a map has 200 at most");
-    let unmapped: Vec<String> = fs::read_dir(root().join("src"))
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
-        .filter(|name| !text("ARCHITECTURE.md").contains(&format!("src/{name}")))
-        .filter(|name| {
-            Path::new(name).extension().is_some()
-                || !root().join("src").join(format!("{name}.rs")).exists()
-        })
-        .collect();
-    none("ARCHITECTURE.md's code map has every part of src", &unmapped);
 }
