@@ -66,7 +66,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Every file below `dir`, by its path from the root; build output and git's own files left out.
+/// Every file below `dir`, by its path from the root; build output and hidden folders but `.ci` left out.
 fn files(dir: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut left = vec![root().join(dir)];
@@ -75,7 +75,9 @@ fn files(dir: &str) -> Vec<String> {
             let path: PathBuf = entry.unwrap().path();
             let name = path.file_name().unwrap().to_string_lossy().into_owned();
             if path.is_dir() {
-                if !matches!(name.as_str(), "target" | ".git" | "__pycache__" | "node_modules") {
+                if !matches!(name.as_str(), "target" | "__pycache__")
+                    && (name == ".ci" || !name.starts_with('.'))
+                {
                     left.push(path);
                 }
             } else if name != ".git" {

@@ -10,22 +10,16 @@ use regex::Regex;
 
 use super::{files, none, root, sources, text};
 
+/// That each code has a page and each page a code is the domain's own test.
 #[test]
-fn every_reason_has_a_page_and_every_page_a_reason() {
-    let pages: BTreeSet<String> = files("docs/errors")
-        .iter()
-        .filter_map(|path| {
-            path.strip_prefix("docs/errors/")?.strip_suffix(".md").map(str::to_owned)
-        })
-        .filter(|name| name != "README")
-        .collect();
-    let codes: BTreeSet<String> =
-        Reason::ALL.iter().map(|reason| reason.code().to_owned()).collect();
-    assert_eq!(codes, pages, "reasons on the left, pages in docs/errors on the right");
+fn every_reasons_page_is_in_the_index() {
     let index = text("docs/errors/README.md");
-    let unlisted: Vec<String> =
-        pages.into_iter().filter(|page| !index.contains(&format!("({page}.md)"))).collect();
-    none("docs/errors/README.md links every page", &unlisted);
+    let unlisted: Vec<&str> = Reason::ALL
+        .iter()
+        .map(|reason| reason.code())
+        .filter(|code| !index.contains(&format!("({code}.md)")))
+        .collect();
+    assert!(unlisted.is_empty(), "docs/errors/README.md links every page: {unlisted:?}");
 }
 
 #[test]
