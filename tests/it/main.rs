@@ -7,3 +7,4 @@ mod canonical_json;
 mod end_to_end;
 mod faults;
 mod raw_amqp;
+mod tidy;
