@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use std::sync::{Mutex, PoisonError};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::contract_file::CheckedContract;
@@ -31,6 +32,8 @@ pub struct Serving {
 pub struct Served {
     versions: BTreeMap<(String, String), Arc<Serving>>,
     lanes: BTreeMap<String, Arc<Lane>>,
+    /// Rung whenever a place becomes free.
+    freed: Arc<Notify>,
 }
 
 /// One tool's share of the worker, all its versions together.
@@ -39,6 +42,7 @@ pub(super) struct Lane {
     limit: u32,
     running: AtomicU32,
     closed_until: Mutex<Option<Instant>>,
+    freed: Arc<Notify>,
 }
 
 impl Served {
@@ -48,7 +52,8 @@ impl Served {
         let (tool, version) = (contract.tool.to_string(), contract.version.to_string());
         let limit =
             contract.concurrency.process.max(self.lanes.get(&tool).map_or(1, |lane| lane.limit));
-        let lane = Lane { limit, running: AtomicU32::new(0), closed_until: Mutex::new(None) };
+        let (running, closed_until) = (AtomicU32::new(0), Mutex::new(None));
+        let lane = Lane { limit, running, closed_until, freed: Arc::clone(&self.freed) };
         self.lanes.insert(tool.clone(), Arc::new(lane));
         self.versions.insert((tool, version), Arc::new(serving));
     }
@@ -75,18 +80,39 @@ impl Served {
     pub(super) fn lane(&self, tool: &str) -> Option<&Arc<Lane>> {
         self.lanes.get(tool)
     }
+
+    /// Rung whenever a place becomes free: when an attempt has been settled, not when its effect
+    /// ends, since it keeps its place until then.
+    pub(super) fn freed(&self) -> Arc<Notify> {
+        Arc::clone(&self.freed)
+    }
+
+    /// How many operations have a place, all tools together.
+    pub(super) fn running(&self) -> u32 {
+        self.lanes.values().map(|lane| lane.running.load(Ordering::Acquire)).sum()
+    }
+
+    /// When the next pause ends, if a tool pauses: nothing else would wake what waits for it.
+    pub(super) fn next_opening(&self) -> Option<Instant> {
+        let now = Instant::now();
+        self.lanes.values().filter_map(|lane| lane.closed_until().filter(|at| *at > now)).min()
+    }
 }
 
 impl Lane {
     /// How many more of the tool's operations may start now. After a pause one goes first, to see.
     pub(super) fn room(&self) -> u32 {
         let running = self.running.load(Ordering::Acquire);
-        let limit = match *self.closed_until.lock().unwrap_or_else(PoisonError::into_inner) {
+        let limit = match self.closed_until() {
             Some(until) if Instant::now() < until => 0,
             Some(_) => 1,
             None => self.limit,
         };
         limit.saturating_sub(running)
+    }
+
+    fn closed_until(&self) -> Option<Instant> {
+        *self.closed_until.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn begin(self: &Arc<Self>) -> Running {
@@ -119,5 +145,6 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.0.running.fetch_sub(1, Ordering::AcqRel);
+        self.0.freed.notify_one();
     }
 }
