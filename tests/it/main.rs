@@ -7,4 +7,7 @@ mod canonical_json;
 mod end_to_end;
 mod faults;
 mod raw_amqp;
+mod relay_confirms;
+mod relay_parks;
+mod relay_window;
 mod tidy;
