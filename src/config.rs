@@ -207,7 +207,7 @@ impl Config {
             connect_timeout: self.broker.connect_timeout,
             heartbeat: self.broker.heartbeat,
             confirm_timeout: self.broker.confirm_timeout,
-            name: format!("oncebox {name}"),
+            name: name.to_owned(),
         }
     }
 

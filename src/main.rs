@@ -1,2 +1,7 @@
-//! The oncebox binary.
-fn main() {}
+//! The oncebox binary: arguments in, one command out. It decides nothing.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    oncebox::operator::run(std::env::args_os())
+}

@@ -1,7 +1,7 @@
 //! Deliveries → claim → effect → settle → ack.
 //!
-//! A delivery names a record, nothing more. [`claim`] takes the record in a batch, [`effect`] makes
-//! one attempt, [`settle`] writes what it learned; only then the delivery is acked. Claims and
+//! A delivery names a record, nothing more. `claim` takes the record in a batch, `effect` makes
+//! one attempt, `settle` writes what it learned; only then the delivery is acked. Claims and
 //! settles are micro-batches: while one transaction runs, the next batch gathers.
 //!
 //! What may go wrong: the connection or a channel is lost (the message comes again and finds the

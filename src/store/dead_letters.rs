@@ -51,21 +51,29 @@ pub async fn bury(connection: &mut PgConnection, letters: &[DeadLetter]) -> Resu
         sqlx::query(
             "insert into oncebox.dead_letters as d \
                (dead_letter_id, queue, reason, body, headers, message_id, operation_id, tenant_id) \
-             values ($1, left($2, 100), left($3, 100), $4, $5, left($6, 100), $7, left($8, 100)) \
+             values ($1, $2, $3, $4, $5, $6, $7, $8) \
              on conflict (dead_letter_id) do update set copies = d.copies + 1",
         )
         .bind(letter.id)
-        .bind(&letter.queue)
-        .bind(&letter.reason)
+        .bind(storable(&letter.queue, 300))
+        .bind(storable(&letter.reason, 100))
         .bind(&letter.body)
-        .bind(&letter.headers)
-        .bind(&letter.message_id)
+        .bind(storable(&letter.headers, 65_536))
+        .bind(letter.message_id.as_ref().map(|id| storable(id, 300)))
         .bind(letter.operation)
-        .bind(&letter.tenant)
+        .bind(letter.tenant.as_ref().map(|tenant| storable(tenant, 300)))
         .execute(&mut *connection)
         .await?;
     }
     Ok(())
+}
+
+/// `text` as a column of `most` bytes can hold it: keeping a message must not fail on what is wrong
+/// with it. The body, which says it all, is kept whole.
+fn storable(text: &str, most: usize) -> String {
+    let mut text = text.replace('\0', "\u{FFFD}");
+    text.truncate(text.floor_char_boundary(most));
+    text
 }
 
 /// A kept message as an operator sees it.

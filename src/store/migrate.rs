@@ -47,6 +47,47 @@ impl Publisher {
     pub const STATEMENT: &str = "create role oncebox_publisher nologin;";
 }
 
+/// How the database's schema stands to this release.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SchemaState {
+    /// The newest version that is applied; `None`: nothing is.
+    pub applied: Option<i32>,
+    /// The newest version of this release.
+    pub release: i32,
+    /// Versions of this release that are not applied.
+    pub missing: Vec<i32>,
+    /// Versions that are applied with another text than this release's.
+    pub differing: Vec<i32>,
+}
+
+/// Compares what is applied with what this release has.
+///
+/// # Errors
+/// Nothing was read.
+pub async fn schema_state(connection: &mut PgConnection) -> Result<SchemaState, StoreError> {
+    let there: bool =
+        sqlx::query_scalar("select to_regclass('oncebox.schema_migrations') is not null")
+            .fetch_one(&mut *connection)
+            .await?;
+    let applied: Vec<(i32, String)> = if there {
+        sqlx::query_as("select m.version, m.checksum from oncebox.schema_migrations m")
+            .fetch_all(connection)
+            .await?
+    } else {
+        Vec::new()
+    };
+    let stands = |wanted: &Migration| applied.iter().find(|(v, _)| *v == wanted.version);
+    let versions = |of: &dyn Fn(&Migration) -> bool| {
+        MIGRATIONS.iter().filter(|m| of(m)).map(|m| m.version).collect::<Vec<_>>()
+    };
+    Ok(SchemaState {
+        applied: applied.iter().map(|(version, _)| *version).max(),
+        release: MIGRATIONS.iter().map(|m| m.version).max().unwrap_or_default(),
+        missing: versions(&|m| stands(m).is_none()),
+        differing: versions(&|m| stands(m).is_some_and(|(_, sum)| *sum != checksum(m.sql))),
+    })
+}
+
 /// Applies what is missing.
 ///
 /// # Errors
@@ -71,7 +112,9 @@ async fn apply_missing(
     connection: &mut PgConnection,
 ) -> Result<Vec<(i32, &'static str, bool)>, StoreError> {
     // Waiting for another migrator is no reason to give up; waiting for workers' table locks is.
-    connection.execute(sqlx::raw_sql("set local lock_timeout = '60s'")).await?;
+    connection
+        .execute(sqlx::raw_sql("set local lock_timeout = '60s'; set local statement_timeout = 0"))
+        .await?;
     connection
         .execute(sqlx::raw_sql(
             "select pg_advisory_xact_lock(hashtextextended('oncebox migrate', 0))",

@@ -17,6 +17,8 @@ mod submissions;
 mod contracts;
 mod workers;
 mod dead_letters;
+mod put_back;
+mod probe;
 mod listen;
 
 /// One database connection, inside a transaction of the caller's.
@@ -26,9 +28,11 @@ pub use contracts::*;
 pub use dead_letters::*;
 pub use link::{DatabaseUrl, Link, StoreError, leave_savepoint, savepoint};
 pub use listen::WakeUp;
-pub use migrate::{Migrated, Publisher as PublisherRole, migrate};
+pub use migrate::{Migrated, Publisher as PublisherRole, SchemaState, migrate, schema_state};
 pub use operations::*;
 pub use outbox::*;
+pub use probe::*;
+pub use put_back::*;
 pub use row::Loaded;
 pub use submissions::*;
 pub use sweep::*;

@@ -66,3 +66,20 @@ async fn a_rolled_back_transaction_leaves_nothing() {
     assert_eq!(world.count("select count(*) from oncebox.outbox").await, 0);
     assert_eq!(world.count("select count(*) from oncebox.operation_events").await, 0);
 }
+
+#[tokio::test]
+async fn a_share_that_was_full_goes_on_when_its_operations_are_settled() {
+    let (world, downstream) = (World::new().await, Downstream::start());
+    world.contract(&tickets(&downstream.url, "concurrency: {process: 2}")).await;
+    for step in 0..9 {
+        let arguments = format!(r#"{{"subject":"{step}","body":"text"}}"#);
+        world
+            .submit(&world.submission("tickets.create", &step.to_string(), &arguments))
+            .await
+            .unwrap();
+    }
+    let roles = world.run("relay,worker");
+    world.settled(20).await;
+    assert_eq!(downstream.total().await, 9);
+    roles.stop().await;
+}

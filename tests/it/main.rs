@@ -6,5 +6,6 @@ mod broker_layer;
 mod canonical_json;
 mod consumer;
 mod end_to_end;
+mod faults;
 mod raw_amqp;
-mod tcp_valve;
+mod tidy;

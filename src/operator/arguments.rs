@@ -1,0 +1,207 @@
+//! The arguments: every verb with its flags.
+
+use std::process::ExitCode;
+
+use clap::error::ErrorKind;
+use clap::{Parser, Subcommand};
+
+use super::contract::ContractVerb;
+use super::dead::DeadVerb;
+use super::failure::say;
+use super::ops::OpsVerb;
+use super::run::RunFlags;
+use super::settings::SettingFlags;
+use super::submit::SubmitFlags;
+use crate::config::Needs;
+
+/// One business effect per operation, or an honest "unknown".
+///
+/// Settings come from oncebox.toml, overridden by ONCEBOX_* variables, `DATABASE_URL` and
+/// `AMQP_URL`, overridden by flags; `oncebox config` prints what holds. Results go to stdout,
+/// everything else to stderr. Exit codes: 0 done, 1 a verdict or a check failed, 2 usage or
+/// configuration. Durations are a whole number and ms, s, m, h or d.
+#[derive(Debug, Parser)]
+#[command(name = "oncebox", version, propagate_version = true, disable_help_subcommand = true)]
+pub(super) struct Arguments {
+    /// One JSON object a line instead of tables
+    #[arg(long, global = true)]
+    pub(super) json: bool,
+
+    #[command(flatten)]
+    pub(super) settings: SettingFlags,
+
+    #[command(subcommand)]
+    pub(super) verb: Verb,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(super) enum Verb {
+    /// Apply the database migrations that are missing
+    ///
+    /// Idempotent, and safe to run from several processes at once and while workers run. Prints
+    /// every version. Needs the right to create schema oncebox; creates the role
+    /// `oncebox_publisher` where it may, else prints the statement to run.
+    Migrate,
+    Run(RunFlags),
+    Submit(SubmitFlags),
+    /// Look at operations, and act on them
+    #[command(subcommand)]
+    Ops(OpsVerb),
+    /// Look at parked messages, and deal with them
+    #[command(subcommand)]
+    Dead(DeadVerb),
+    /// Publish again whatever is due, after a broker lost its messages
+    ///
+    /// Writes an outbox row for every operation that is due, in no worker's hands and without one.
+    /// Safe at any time: a message that comes twice makes no second effect. Prints the number.
+    Republish,
+    /// Check, describe and activate contract files
+    #[command(subcommand)]
+    Contract(ContractVerb),
+    /// Print the effective settings, secrets masked
+    Config,
+    /// Check everything oncebox relies on, and say what to fix
+    ///
+    /// Connections, server versions, permissions, schema, poolers, contract registry, broker
+    /// topology, clocks, and what waits for an operator. Changes nothing. Exit code 1 when a check
+    /// fails; warnings alone leave it 0.
+    Doctor,
+}
+
+impl Verb {
+    /// What this verb cannot do without.
+    pub(super) fn needs(&self) -> Needs {
+        let database = Needs { database: true, ..Needs::default() };
+        match self {
+            Self::Migrate | Self::Submit(_) | Self::Ops(_) | Self::Dead(_) | Self::Republish => {
+                database
+            }
+            Self::Run(flags) => flags.needs(),
+            Self::Contract(verb) => verb.needs(),
+            Self::Config => Needs::default(),
+            Self::Doctor => Needs { broker: true, ..database },
+        }
+    }
+}
+
+/// Prints help to stdout, or what is wrong on one line to stderr.
+pub(super) fn explain(error: &clap::Error) -> ExitCode {
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            // Whoever does not read on has seen enough.
+            drop(error.print());
+            ExitCode::SUCCESS
+        }
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            say("a verb is missing; `oncebox --help` lists them");
+            ExitCode::from(2)
+        }
+        _ => {
+            let text = error.to_string();
+            let told = text.lines().map(str::trim).take_while(|line| !line.starts_with("Usage:"));
+            let told: Vec<&str> = told.filter(|line| !line.is_empty()).collect();
+            let told = told.join(" ");
+            let told = told.strip_prefix("error: ").unwrap_or(&told);
+            let told = told.replace(" For more information, try '--help'.", "");
+            say(&format!("{told}; --help after the verb explains it"));
+            ExitCode::from(2)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    fn parse(line: &str) -> Result<Arguments, ErrorKind> {
+        let words = std::iter::once("oncebox").chain(line.split_whitespace());
+        Arguments::try_parse_from(words).map_err(|error| error.kind())
+    }
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn every_verb_of_the_surface_is_understood() {
+        let id = "0190a6f0-0000-7000-8000-000000000000";
+        for line in [
+            "migrate",
+            "run",
+            "run --role relay,worker,maintain",
+            "submit --file ops.ndjson",
+            "submit --file -",
+            "ops list --status unknown --limit 3",
+            "ops show acme:prod:run:step",
+            "ops wait acme:prod:run:step --timeout 5s",
+            "ops retry acme:prod:run:step",
+            "ops retry acme:prod:run:step --reopen --by ann --reason fixed",
+            "ops release acme:prod:run:step --by ann",
+            "ops resolve acme:prod:run:step --applied T-1 --by ann --reason seen",
+            "ops resolve acme:prod:run:step --not-applied --by ann --reason seen",
+            "ops resolve acme:prod:run:step --compensated --by ann --reason seen",
+            "dead list --all",
+            "republish --json",
+            "contract check a.yaml b.yaml",
+            "contract describe a.yaml --format mcp",
+            "contract describe --format schema",
+            "contract activate a.yaml",
+            "config --set relay.window=3",
+            "doctor --database-url postgres://h/db",
+        ] {
+            assert!(parse(line).is_ok(), "{line}: {:?}", parse(line).err());
+        }
+        for verb in ["show", "requeue", "discard"] {
+            let by = if verb == "show" { "" } else { "--by ann --reason seen" };
+            assert!(parse(&format!("dead {verb} {id} {by}")).is_ok(), "{verb}");
+        }
+    }
+
+    #[test]
+    fn half_a_decision_is_refused() {
+        for line in [
+            "",
+            "ops",
+            "ops resolve k --by ann --reason why",
+            "ops resolve k --applied T-1 --not-applied --by ann --reason why",
+            "ops resolve k --applied T-1 --reason why",
+            "ops resolve k --applied T-1 --by ann",
+            "ops retry k --reopen --by ann",
+            "ops list --status done",
+            "ops wait k --timeout soon",
+            "dead show not-a-uuid",
+            "contract check",
+            "contract describe a.yaml --format xml",
+            "run --role king",
+        ] {
+            assert!(parse(line).is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn every_verb_and_flag_is_explained() {
+        fn check(command: &clap::Command, path: &str) {
+            assert!(command.get_about().is_some(), "{path} has no help");
+            for argument in command.get_arguments() {
+                assert!(argument.get_help().is_some(), "{path} {} has no help", argument.get_id());
+            }
+            let takes_own = command.get_arguments().any(|argument| {
+                !argument.is_global_set()
+                    && !["help", "version"].contains(&argument.get_id().as_str())
+            });
+            let leaf = command.get_subcommands().next().is_none();
+            assert!(
+                !leaf || !takes_own || command.get_after_help().is_some(),
+                "{path} has no example"
+            );
+            for verb in command.get_subcommands() {
+                check(verb, &format!("{path} {}", verb.get_name()));
+            }
+        }
+        check(&Arguments::command(), "oncebox");
+    }
+}

@@ -1,0 +1,62 @@
+//! `oncebox contract`
+
+mod activate;
+mod check;
+mod describe;
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use super::Context;
+use super::failure::{Failure, say};
+use crate::config::Needs;
+use crate::contract_file::{LoadedContract, load_all};
+use describe::DescribeFlags;
+
+/// Checks, describes and activates contract files.
+#[derive(Debug, Subcommand)]
+pub(super) enum ContractVerb {
+    /// Review contract files: errors, red flags of the design review, notes
+    ///
+    /// Exit code 1 when a file cannot be read as a contract or has an error; such a tool is not
+    /// served. Red flags are gaps that a reviewer should have answered first.
+    #[command(after_help = "Example:\n  oncebox contract check contracts/*.yaml")]
+    Check(Files),
+    Describe(DescribeFlags),
+    /// Register contract files, and make their versions current
+    ///
+    /// Submissions that name no version get the current one. A registered version never changes:
+    /// a file whose material part differs from it is refused, and needs a new version.
+    #[command(after_help = "Example:\n  oncebox contract activate contracts/tickets.create.yaml")]
+    Activate(Files),
+}
+
+/// Contract files.
+#[derive(Args, Debug)]
+pub(super) struct Files {
+    /// Contract files, or directories of them
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+}
+
+impl ContractVerb {
+    pub(super) fn needs(&self) -> Needs {
+        Needs { database: matches!(self, Self::Activate(_)), ..Needs::default() }
+    }
+}
+
+pub(super) async fn run(context: &Context, verb: ContractVerb) -> Result<(), Failure> {
+    match verb {
+        ContractVerb::Check(files) => check::run(context, &files.files),
+        ContractVerb::Describe(flags) => describe::run(context, &flags),
+        ContractVerb::Activate(files) => activate::run(context, &files.files).await,
+    }
+}
+
+/// Reads the files; what is wrong goes to stderr, one line a problem.
+fn read(context: &Context, files: &[PathBuf]) -> (Vec<LoadedContract>, usize) {
+    let (contracts, errors) = load_all(files, context.config.worker.margin);
+    errors.iter().flat_map(|error| error.lines()).for_each(|line| say(&line));
+    (contracts, errors.len())
+}

@@ -1,0 +1,104 @@
+//! Why a verb did not end well: one line, with what to do, and an exit code.
+
+use std::error::Error;
+use std::io::Write as _;
+
+use crate::config::ConfigErrors;
+use crate::store::StoreError;
+
+/// Why a verb did not end well.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// The command or the settings are wrong: exit code 2. One line each.
+    Usage(Vec<String>),
+    /// A verdict or a check failed: exit code 1.
+    Failed(String),
+    /// The same, and stdout has said why.
+    Told,
+    /// Nobody reads our output any more.
+    Unread,
+}
+
+impl Failure {
+    pub(super) fn usage(line: impl Into<String>) -> Self {
+        Self::Usage(vec![line.into()])
+    }
+
+    pub(super) fn failed(line: impl Into<String>) -> Self {
+        Self::Failed(line.into())
+    }
+
+    pub(super) fn code(&self) -> u8 {
+        match self {
+            Self::Usage(_) => 2,
+            Self::Failed(_) | Self::Told | Self::Unread => 1,
+        }
+    }
+
+    pub(super) fn print(&self) {
+        match self {
+            Self::Usage(lines) => lines.iter().for_each(|line| say(line)),
+            Self::Failed(line) => say(line),
+            Self::Told | Self::Unread => {}
+        }
+    }
+}
+
+/// Writes one line to stderr. There is nowhere to complain when that fails.
+pub(super) fn say(line: &str) {
+    let line = line.replace(['\n', '\r'], " ");
+    drop(writeln!(std::io::stderr().lock(), "oncebox: {line}"));
+}
+
+/// An error with its causes, on one line.
+pub(super) fn chain(error: &(dyn Error + 'static)) -> String {
+    let mut line = error.to_string();
+    let mut cause = error.source();
+    while let Some(next) = cause {
+        line.push_str(": ");
+        line.push_str(&next.to_string());
+        cause = next.source();
+    }
+    line
+}
+
+impl From<ConfigErrors> for Failure {
+    fn from(errors: ConfigErrors) -> Self {
+        Self::Usage(errors.0)
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        let what_to_do = match &error {
+            StoreError::Url => return Self::usage(error.to_string()),
+            StoreError::Connect(_) => "check DATABASE_URL and that the server runs",
+            StoreError::CommitUnknown(_) | StoreError::CommitDeadline => {
+                "look with `oncebox ops show` or `dead show` before you repeat it"
+            }
+            StoreError::Deadline => "repeat it; `oncebox doctor` shows what blocks",
+            StoreError::Fenced => "repeat it",
+            StoreError::Unreadable(_) => "use the release that wrote it, or a newer one",
+            StoreError::RolledBack(_) => match error.sqlstate().as_deref() {
+                Some("42P01" | "3F000" | "42883" | "42703") => "run `oncebox migrate` first",
+                Some("42501") => "give this role the rights; `oncebox doctor` lists them",
+                Some("55P03") => "somebody else holds the row; repeat it",
+                Some("26000" | "42P05") => {
+                    "a connection pooler in between loses prepared statements; run `oncebox doctor`"
+                }
+                Some(_) | None => "repeat it; `oncebox doctor` checks the database",
+            },
+        };
+        Self::Failed(format!("{}; {what_to_do}", chain(&error)))
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        if error.kind() == std::io::ErrorKind::BrokenPipe {
+            Self::Unread
+        } else {
+            Self::Failed(format!("the output cannot be written: {error}"))
+        }
+    }
+}

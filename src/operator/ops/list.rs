@@ -1,0 +1,80 @@
+//! `oncebox ops list`
+
+use clap::Args;
+use clap::builder::PossibleValuesParser;
+use uuid::Uuid;
+
+use crate::operator::Context;
+use crate::operator::failure::{Failure, say};
+use crate::operator::record;
+use crate::store::{self, Filter, Loaded};
+
+/// List operations, newest first, without arguments and responses
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Examples:\n  oncebox ops list --status unknown\n  oncebox ops list --tenant acme --phase parked --json"
+)]
+pub(in crate::operator) struct ListFlags {
+    /// Only this tenant's
+    #[arg(long)]
+    tenant: Option<String>,
+
+    /// Only this tool's
+    #[arg(long)]
+    tool: Option<String>,
+
+    /// Only operations with this status
+    #[arg(long, value_parser = PossibleValuesParser::new(["pending", "applied", "rejected", "failed_permanent", "unknown", "expired"]))]
+    status: Option<String>,
+
+    /// Only pending operations in this phase
+    #[arg(long, value_parser = PossibleValuesParser::new(["queued", "held", "awaiting_approval", "claimed", "sent", "accepted", "retry_scheduled", "parked"]))]
+    phase: Option<String>,
+
+    /// Only operations older than this one: the next page
+    #[arg(long, value_name = "OPERATION_ID")]
+    before: Option<Uuid>,
+
+    /// At most so many
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    limit: u32,
+}
+
+pub(super) async fn run(context: &Context, flags: ListFlags) -> Result<(), Failure> {
+    let limit = flags.limit;
+    let filter = Filter {
+        tenant: flags.tenant,
+        tool: flags.tool,
+        status: flags.status,
+        phase: flags.phase,
+        before: flags.before,
+        limit: i64::from(limit),
+    };
+    let mut link = context.link();
+    let listed = link.statement(async |connection| store::list(connection, &filter).await).await?;
+    let rows: Vec<_> = listed.iter().map(row).collect();
+    let titles = ["operation", "key", "tool", "state", "reason", "attempts", "due or updated"];
+    context.output.rows(&titles, &rows)?;
+    if let Some(last) = listed.last()
+        && u32::try_from(listed.len()).is_ok_and(|len| len == limit)
+        && !context.output.json()
+    {
+        say(&format!("there may be more: --before {}", last.operation.id));
+    }
+    Ok(())
+}
+
+fn row(loaded: &Loaded) -> (Vec<String>, serde_json::Value) {
+    let operation = &loaded.operation;
+    let at = if operation.state.is_pending() { operation.due_at } else { operation.updated_at };
+    let cells = vec![
+        operation.id.to_string(),
+        operation.key.clone(),
+        format!("{}@{}", operation.tool, operation.tool_version),
+        record::state_text(operation),
+        operation.reason.map_or("", |reason| reason.code()).to_owned(),
+        operation.attempts.to_string(),
+        record::moment(at),
+    ];
+    (cells, record::object(operation))
+}

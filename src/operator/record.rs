@@ -1,0 +1,89 @@
+//! A record as the command line names and shows it.
+
+use serde_json::{Value, json};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+use uuid::Uuid;
+
+use super::failure::Failure;
+use crate::domain::key::OperationKey;
+use crate::domain::operation::{Operation, Timestamp};
+use crate::domain::reason::Reason;
+use crate::store::Which;
+
+/// Reads an operation's id or its whole key; the key names its tenant.
+pub(super) fn which(text: &str) -> Result<Which, Failure> {
+    if let Ok(id) = Uuid::try_parse(text) {
+        return Ok(Which::Id(id));
+    }
+    match OperationKey::parse(text) {
+        Ok(key) => Ok(Which::Key { tenant: key.tenant().to_owned(), key: key.as_str().to_owned() }),
+        Err(error) => Err(Failure::usage(format!(
+            "{error}; name an operation by its id, or by its key tenant:environment:workflow_id:step_id"
+        ))),
+    }
+}
+
+/// There is no such operation.
+pub(super) fn missing() -> Failure {
+    Failure::failed("there is no such operation; `oncebox ops list` shows what there is")
+}
+
+/// A time in RFC 3339.
+pub(super) fn time_text(at: OffsetDateTime) -> String {
+    at.format(&Rfc3339).unwrap_or_default()
+}
+
+/// A record's time in RFC 3339, to the millisecond.
+pub(super) fn moment(at: Timestamp) -> String {
+    let micros = i128::from(at.0 - at.0.rem_euclid(1000));
+    OffsetDateTime::from_unix_timestamp_nanos(micros * 1000).map(time_text).unwrap_or_default()
+}
+
+/// `status`, and while pending `phase`.
+pub(super) fn state_text(operation: &Operation) -> String {
+    match operation.state.columns() {
+        (status, None) => status.to_owned(),
+        (status, Some(phase)) => format!("{status}/{phase}"),
+    }
+}
+
+/// The record without arguments and response, under the names of its columns.
+pub(super) fn object(operation: &Operation) -> Value {
+    let (status, phase) = operation.state.columns();
+    let order = operation.order.as_ref();
+    json!({
+        "operation_id": operation.id,
+        "tenant": operation.tenant,
+        "environment": operation.environment,
+        "operation_key": operation.key,
+        "tool": operation.tool,
+        "tool_version": operation.tool_version,
+        "status": status,
+        "phase": phase,
+        "reason": operation.reason.map(Reason::code),
+        "effect_reference": operation.effect_reference,
+        "response_dropped": operation.response_dropped,
+        "request_fingerprint": operation.fingerprint.as_ref().map(|f| f.as_str()),
+        "due_at": moment(operation.due_at),
+        "owner": operation.lease.as_ref().map(|lease| &lease.owner),
+        "lease_until": operation.lease.as_ref().map(|lease| moment(lease.until)),
+        "claim_epoch": operation.token.0,
+        "attempts": operation.attempts,
+        "lost_claims": operation.lost_claims,
+        "deferrals": operation.deferrals,
+        "opened_at": moment(operation.opened_at),
+        "first_sent_at": operation.first_sent_at.map(moment),
+        "key_first_used_at": operation.key_first_used_at.map(moment),
+        "downstream_key": operation.downstream_key.as_ref().map(|key| &key.key),
+        "downstream_key_id": operation.downstream_key.as_ref().map(|key| &key.secret_id),
+        "queued_at": moment(operation.queued_at),
+        "sweeps": operation.sweeps,
+        "ordering_key": order.map(|order| &order.key),
+        "order_number": order.map(|order| order.number),
+        "waiting_for_order": order.is_some_and(|order| order.waiting),
+        "order_released": order.is_some_and(|order| order.released),
+        "traceparent": operation.traceparent,
+        "updated_at": moment(operation.updated_at),
+    })
+}
