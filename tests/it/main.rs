@@ -4,6 +4,7 @@ mod support;
 
 mod broker_layer;
 mod canonical_json;
+mod consumer;
 mod end_to_end;
 mod faults;
 mod raw_amqp;
