@@ -6,4 +6,5 @@ mod broker_layer;
 mod canonical_json;
 mod end_to_end;
 mod raw_amqp;
+mod submission;
 mod tcp_valve;

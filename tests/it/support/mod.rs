@@ -9,8 +9,11 @@
     reason = "a test that panics fails, as it should"
 )]
 
+pub(crate) mod doors;
 pub(crate) mod downstream;
+pub(crate) mod login;
 pub(crate) mod process;
+pub(crate) mod servers;
 pub(crate) mod world;
 
 use std::time::{Duration, Instant};
