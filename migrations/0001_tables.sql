@@ -80,6 +80,8 @@ create index operations_pending on oncebox.operations (queued_at) where status =
 create index operations_leased on oncebox.operations (lease_until) where lease_until is not null;
 create index operations_ordered on oncebox.operations (tenant_id, environment, tool_name, ordering_key, order_number)
     where ordering_key is not null;
+-- Maintain looks for waiters whose turn has come, every second.
+create index operations_waiting on oncebox.operations (operation_id) where waiting_for_order and status = 'pending';
 -- An operator asks for what waits for a person.
 create index operations_unknown on oncebox.operations (updated_at) where status = 'unknown' or phase = 'parked';
 create sequence oncebox.order_numbers;

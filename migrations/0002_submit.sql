@@ -158,7 +158,10 @@ begin
         returning operation_id, tenant_id, operation_key, tool_name, traceparent, due_at, request_fingerprint
     ), message as (
         insert into oncebox.outbox (id, queue, tenant_id, operation_id, operation_key, traceparent, due_at)
-        select oncebox.new_id(), r.tool_name, r.tenant_id, r.operation_id, r.operation_key, r.traceparent, r.due_at
+        -- Dated after the record's insert, which may have waited for somebody else's: a date older than
+        -- this transaction's id could lie below a relay's mark (ADR 0005).
+        select oncebox.new_id(), r.tool_name, r.tenant_id, r.operation_id, r.operation_key, r.traceparent,
+               greatest(clock_timestamp(), r.due_at)
         from record r
     ), trace as (
         insert into oncebox.operation_events (operation_id, event)

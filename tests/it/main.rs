@@ -5,6 +5,8 @@ mod support;
 mod broker_layer;
 mod canonical_json;
 mod end_to_end;
+mod faults;
 mod raw_amqp;
 mod submission;
 mod tcp_valve;
+mod tidy;
