@@ -11,4 +11,5 @@ mod raw_amqp;
 mod relay_confirms;
 mod relay_parks;
 mod relay_window;
+mod submission;
 mod tidy;
