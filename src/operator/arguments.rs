@@ -189,11 +189,15 @@ mod tests {
             for argument in command.get_arguments() {
                 assert!(argument.get_help().is_some(), "{path} {} has no help", argument.get_id());
             }
-            let takes_own = command
-                .get_arguments()
-                .any(|argument| !argument.is_global_set() && !["help", "version"].contains(&argument.get_id().as_str()));
+            let takes_own = command.get_arguments().any(|argument| {
+                !argument.is_global_set()
+                    && !["help", "version"].contains(&argument.get_id().as_str())
+            });
             let leaf = command.get_subcommands().next().is_none();
-            assert!(!leaf || !takes_own || command.get_after_help().is_some(), "{path} has no example");
+            assert!(
+                !leaf || !takes_own || command.get_after_help().is_some(),
+                "{path} has no example"
+            );
             for verb in command.get_subcommands() {
                 check(verb, &format!("{path} {}", verb.get_name()));
             }

@@ -23,7 +23,9 @@ pub(super) enum DeadVerb {
 
 /// Close a letter without publishing anything; its bytes are kept
 #[derive(Args, Debug)]
-#[command(after_help = "Example:\n  oncebox dead discard 0190a6f0-0000-7000-8000-000000000000 --by ann --reason 'a test message'")]
+#[command(
+    after_help = "Example:\n  oncebox dead discard 0190a6f0-0000-7000-8000-000000000000 --by ann --reason 'a test message'"
+)]
 pub(super) struct DiscardFlags {
     /// The letter's id, as `dead list` prints it
     letter: Uuid,

@@ -1,1 +1,3 @@
-pub(super) async fn run(_c: &super::Context) -> Result<(), super::failure::Failure> { Ok(()) }
+pub(super) async fn run(_c: &super::Context) -> Result<(), super::failure::Failure> {
+    Ok(())
+}

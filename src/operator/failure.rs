@@ -83,7 +83,9 @@ impl From<StoreError> for Failure {
                 Some("42P01" | "3F000" | "42883" | "42703") => "run `oncebox migrate` first",
                 Some("42501") => "give this role the rights; `oncebox doctor` lists them",
                 Some("55P03") => "somebody else holds the row; repeat it",
-                Some("26000" | "42P05") => "a connection pooler in between loses prepared statements; run `oncebox doctor`",
+                Some("26000" | "42P05") => {
+                    "a connection pooler in between loses prepared statements; run `oncebox doctor`"
+                }
                 Some(_) | None => "repeat it; `oncebox doctor` checks the database",
             },
         };

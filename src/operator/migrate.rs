@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
-use super::failure::{Failure, say};
 use super::Context;
+use super::failure::{Failure, say};
 use crate::store::{PublisherRole, migrate};
 
 pub(super) async fn run(context: &Context) -> Result<(), Failure> {

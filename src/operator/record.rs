@@ -17,9 +17,7 @@ pub(super) fn which(text: &str) -> Result<Which, Failure> {
         return Ok(Which::Id(id));
     }
     match OperationKey::parse(text) {
-        Ok(key) => {
-            Ok(Which::Key { tenant: key.tenant().to_owned(), key: key.as_str().to_owned() })
-        }
+        Ok(key) => Ok(Which::Key { tenant: key.tenant().to_owned(), key: key.as_str().to_owned() }),
         Err(error) => Err(Failure::usage(format!(
             "{error}; name an operation by its id, or by its key tenant:environment:workflow_id:step_id"
         ))),

@@ -14,7 +14,9 @@ use crate::runtime::{self, RustTools};
 ///
 /// Any number of processes may run any roles; none is a leader.
 #[derive(Args, Debug)]
-#[command(after_help = "Examples:\n  oncebox run\n  oncebox run --role relay,maintain\n  oncebox run --role worker --set worker.concurrency=16")]
+#[command(
+    after_help = "Examples:\n  oncebox run\n  oncebox run --role relay,maintain\n  oncebox run --role worker --set worker.concurrency=16"
+)]
 pub(super) struct RunFlags {
     /// Roles, separated by commas: relay (outbox to broker), worker (deliveries to effects; needs
     /// contracts and `ONCEBOX_DOWNSTREAM_SECRET`), maintain (finds what nobody works on)

@@ -37,7 +37,9 @@ const LONGEST_WAIT: Duration = Duration::from_secs(2);
 /// its number with the reason goes to stderr; the others go on. Submitting the same file again is
 /// safe at any time. Exit code 1 when a line was rejected.
 #[derive(Args, Debug)]
-#[command(after_help = "Example:\n  echo '{\"tenant\":\"acme\",\"environment\":\"prod\",\"workflow_id\":\"run_827\",\"step_id\":\"record_issue\",\"tool\":\"tickets.create\",\"arguments\":{\"queue_id\":\"support\",\"subject\":\"Refund\",\"body\":\"Please\"}}' | oncebox submit")]
+#[command(
+    after_help = "Example:\n  echo '{\"tenant\":\"acme\",\"environment\":\"prod\",\"workflow_id\":\"run_827\",\"step_id\":\"record_issue\",\"tool\":\"tickets.create\",\"arguments\":{\"queue_id\":\"support\",\"subject\":\"Refund\",\"body\":\"Please\"}}' | oncebox submit"
+)]
 pub(super) struct SubmitFlags {
     /// Where the lines are; - is stdin
     #[arg(long, value_name = "PATH", default_value = "-")]
@@ -130,9 +132,8 @@ impl Run<'_> {
         say(&format!("line {}: {}", self.seen, chain(error)));
         let key = submission.and_then(|s| {
             let policy = self.context.config.key_policy();
-            let key = OperationKey::new(
-                &s.tenant, &s.environment, &s.workflow_id, &s.step_id, &policy,
-            );
+            let key =
+                OperationKey::new(&s.tenant, &s.environment, &s.workflow_id, &s.step_id, &policy);
             key.ok().map(|key| key.as_str().to_owned())
         });
         let reason = error.reason().unwrap_or(Reason::InvalidArguments);
@@ -211,17 +212,17 @@ impl Run<'_> {
     /// Whether the same chunk may succeed later.
     fn passes(&self, error: &StoreError) -> bool {
         match error {
-            StoreError::CommitUnknown(_) | StoreError::CommitDeadline | StoreError::Deadline => true,
+            StoreError::CommitUnknown(_) | StoreError::CommitDeadline | StoreError::Deadline => {
+                true
+            }
             StoreError::Connect(_) => self.reached,
             StoreError::Url | StoreError::Fenced | StoreError::Unreadable(_) => false,
             StoreError::RolledBack(_) => match error.sqlstate() {
                 // Lock time-out, serialization, deadlock; shutdown and start; too many connections;
                 // a connection or an idle transaction that the server ended.
-                Some(code) => {
-                    ["55P03", "40001", "40P01", "57P", "53300", "08", "25P03"]
-                        .iter()
-                        .any(|passing| code.starts_with(passing))
-                }
+                Some(code) => ["55P03", "40001", "40P01", "57P", "53300", "08", "25P03"]
+                    .iter()
+                    .any(|passing| code.starts_with(passing)),
                 None => true,
             },
         }

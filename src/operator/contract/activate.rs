@@ -55,7 +55,9 @@ pub(super) async fn run(context: &Context, files: &[PathBuf]) -> Result<(), Fail
         let object = json!({ "tool": tool.as_str(), "tool_version": version.as_str(), "current": true, "served": served });
         context.output.either(&object, &format!("{tool} {version} is current"))?;
         if !served {
-            say(&format!("no live worker serves {tool} {version} yet; start one with this contract"));
+            say(&format!(
+                "no live worker serves {tool} {version} yet; start one with this contract"
+            ));
         }
     }
     Ok(())

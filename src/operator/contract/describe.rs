@@ -15,7 +15,9 @@ use crate::operator::failure::Failure;
 ///
 /// The form is always that of --format; --json changes nothing.
 #[derive(Args, Debug)]
-#[command(after_help = "Examples:\n  oncebox contract describe contracts/tickets.create.yaml\n  oncebox contract describe contracts --format mcp\n  oncebox contract describe --format schema")]
+#[command(
+    after_help = "Examples:\n  oncebox contract describe contracts/tickets.create.yaml\n  oncebox contract describe contracts --format mcp\n  oncebox contract describe --format schema"
+)]
 pub(in crate::operator) struct DescribeFlags {
     /// Contract files, or directories of them; not needed for the format schema
     #[arg(required_unless_present = "format", value_name = "FILE")]
@@ -32,7 +34,9 @@ fn format(word: &str) -> Format {
 
 pub(super) fn run(context: &Context, flags: &DescribeFlags) -> Result<(), Failure> {
     if flags.files.is_empty() && flags.format != Format::Schema {
-        return Err(Failure::usage("contract describe needs a FILE; only the format schema does not"));
+        return Err(Failure::usage(
+            "contract describe needs a FILE; only the format schema does not",
+        ));
     }
     let (contracts, bad) = read(context, &flags.files);
     if bad > 0 {

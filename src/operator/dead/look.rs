@@ -26,7 +26,9 @@ pub(in crate::operator) struct ListFlags {
 
 /// Show a parked message, and the record that it names
 #[derive(Args, Debug)]
-#[command(after_help = "Example:\n  oncebox dead show 0190a6f0-0000-7000-8000-000000000000 --with-content")]
+#[command(
+    after_help = "Example:\n  oncebox dead show 0190a6f0-0000-7000-8000-000000000000 --with-content"
+)]
 pub(in crate::operator) struct ShowFlags {
     /// The letter's id, as `dead list` prints it
     letter: Uuid,

@@ -36,7 +36,9 @@ const MAX_SUBMISSION_BYTES: u64 = 2 * 1024 * 1024;
 /// decision: the state is shown and --yes asked for. When the record is gone (after a restore),
 /// --submission puts it back, marked as may have been sent: recovery, never a blind send, decides.
 #[derive(Args, Debug)]
-#[command(after_help = "Examples:\n  oncebox dead requeue 0190a6f0-0000-7000-8000-000000000000 --by ann\n  oncebox dead requeue 0190a6f0-0000-7000-8000-000000000000 --submission lost.json --secret-id k1 --by ann --reason 'restored backup'")]
+#[command(
+    after_help = "Examples:\n  oncebox dead requeue 0190a6f0-0000-7000-8000-000000000000 --by ann\n  oncebox dead requeue 0190a6f0-0000-7000-8000-000000000000 --submission lost.json --secret-id k1 --by ann --reason 'restored backup'"
+)]
 pub(in crate::operator) struct RequeueFlags {
     /// The letter's id, as `dead list` prints it
     letter: Uuid,
@@ -98,7 +100,9 @@ pub(super) async fn run(context: &Context, flags: &RequeueFlags) -> Result<(), F
         Done::PutBack(id) => (id, "put back as may have been sent"),
     };
     let object = json!({ "dead_letter_id": flags.letter, "operation_id": id, "done": what });
-    Ok(context.output.either(&object, &format!("operation {id} is {what}; the letter is closed"))?)
+    Ok(context
+        .output
+        .either(&object, &format!("operation {id} is {what}; the letter is closed"))?)
 }
 
 async fn requeue(
@@ -175,7 +179,10 @@ struct Lost {
 impl Lost {
     fn read(context: &Context, path: &Path, secret_id: Option<&str>) -> Result<Self, Failure> {
         let unusable = |why: String| {
-            Failure::usage(format!("--submission {}: {why}; name a readable file with the original submission as one JSON object", path.display()))
+            Failure::usage(format!(
+                "--submission {}: {why}; name a readable file with the original submission as one JSON object",
+                path.display()
+            ))
         };
         let file = std::fs::File::open(path).map_err(|error| unusable(error.to_string()))?;
         let mut text = Vec::new();

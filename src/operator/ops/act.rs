@@ -31,7 +31,9 @@ struct Acting {
 /// With --reopen, open a failed operation again whose record proves that nothing was done. Refuses
 /// unknown and applied ones.
 #[derive(Args, Debug)]
-#[command(after_help = "Examples:\n  oncebox ops retry acme:prod:run_827:record_issue --by ann --reason 'worker repaired'\n  oncebox ops retry acme:prod:run_827:record_issue --reopen --by ann --reason 'queue exists now'")]
+#[command(
+    after_help = "Examples:\n  oncebox ops retry acme:prod:run_827:record_issue --by ann --reason 'worker repaired'\n  oncebox ops retry acme:prod:run_827:record_issue --reopen --by ann --reason 'queue exists now'"
+)]
 pub(in crate::operator) struct RetryFlags {
     /// The operation, by id or key
     operation: String,
@@ -62,7 +64,9 @@ pub(in crate::operator) struct ReleaseFlags {
 
 /// Write down what a person found out about an operation's effect
 #[derive(Args, Debug)]
-#[command(after_help = "Examples:\n  oncebox ops resolve acme:prod:run_827:record_issue --applied TCK-9 --by ann --reason 'found in the queue'\n  oncebox ops resolve acme:prod:run_827:record_issue --not-applied --by ann --reason 'provider has no such key'")]
+#[command(
+    after_help = "Examples:\n  oncebox ops resolve acme:prod:run_827:record_issue --applied TCK-9 --by ann --reason 'found in the queue'\n  oncebox ops resolve acme:prod:run_827:record_issue --not-applied --by ann --reason 'provider has no such key'"
+)]
 #[command(group = ArgGroup::new("finding").required(true))]
 pub(in crate::operator) struct ResolveFlags {
     /// The operation, by id or key
@@ -109,9 +113,11 @@ pub(super) async fn resolve(context: &Context, flags: &ResolveFlags) -> Result<(
     }
     let by = person(&flags.by, &flags.reason)?;
     let finding = match (&flags.applied, flags.not_applied) {
-        (Some(reference), _) => Finding::Applied(Receipt::new(reference.as_str()).ok_or_else(
-            || Failure::usage("--applied takes 1 byte to 1 KiB of text without NUL"),
-        )?),
+        (Some(reference), _) => {
+            Finding::Applied(Receipt::new(reference.as_str()).ok_or_else(|| {
+                Failure::usage("--applied takes 1 byte to 1 KiB of text without NUL")
+            })?)
+        }
         (None, true) => Finding::NotApplied,
         (None, false) => Finding::Compensated,
     };

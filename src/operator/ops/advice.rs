@@ -88,11 +88,17 @@ fn parked(operation: &Operation, resolve: &str) -> String {
             "its stored arguments no longer give its fingerprint: find out who changed the row or the contract; {resolve}"
         ),
         Some(Reason::WorkerLost | Reason::ToolPanicked) => {
-            format!("it keeps ending its worker; look at the workers' logs, repair the tool, then {retry}")
+            format!(
+                "it keeps ending its worker; look at the workers' logs, repair the tool, then {retry}"
+            )
         }
         Some(Reason::Unpublishable) => {
-            format!("its message cannot be put on the wire; after an upgrade {retry}, else {resolve}")
+            format!(
+                "its message cannot be put on the wire; after an upgrade {retry}, else {resolve}"
+            )
         }
-        Some(_) | None => format!("find out why it was set aside (the trace says when), then {retry}"),
+        Some(_) | None => {
+            format!("find out why it was set aside (the trace says when), then {retry}")
+        }
     }
 }

@@ -11,7 +11,9 @@ use crate::store::{self, Filter, Loaded};
 
 /// List operations, newest first, without arguments and responses
 #[derive(Args, Debug)]
-#[command(after_help = "Examples:\n  oncebox ops list --status unknown\n  oncebox ops list --tenant acme --phase parked --json")]
+#[command(
+    after_help = "Examples:\n  oncebox ops list --status unknown\n  oncebox ops list --tenant acme --phase parked --json"
+)]
 pub(in crate::operator) struct ListFlags {
     /// Only this tenant's
     #[arg(long)]
@@ -49,8 +51,7 @@ pub(super) async fn run(context: &Context, flags: ListFlags) -> Result<(), Failu
         limit: i64::from(limit),
     };
     let mut link = context.link();
-    let listed =
-        link.statement(async |connection| store::list(connection, &filter).await).await?;
+    let listed = link.statement(async |connection| store::list(connection, &filter).await).await?;
     let rows: Vec<_> = listed.iter().map(row).collect();
     let titles = ["operation", "key", "tool", "state", "reason", "attempts", "due or updated"];
     context.output.rows(&titles, &rows)?;

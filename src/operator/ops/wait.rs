@@ -24,7 +24,9 @@ const LONGEST_LOOK: Duration = Duration::from_secs(1);
 /// Decided is everything but pending; unknown counts, because waiting proves nothing about it. Exit
 /// code 0 when all were applied, 1 when one was not or the time ran out.
 #[derive(Args, Debug)]
-#[command(after_help = "Example:\n  oncebox ops wait acme:prod:run_827:record_issue --timeout 30s --json")]
+#[command(
+    after_help = "Example:\n  oncebox ops wait acme:prod:run_827:record_issue --timeout 30s --json"
+)]
 pub(in crate::operator) struct WaitFlags {
     /// The operations, by id or key
     #[arg(required = true)]

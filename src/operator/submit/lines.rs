@@ -32,7 +32,9 @@ pub(super) fn read(path: &Path) -> Result<(Option<u64>, Lines), Failure> {
     }
     let unreadable = |error: std::io::Error| {
         let path = path.display();
-        Failure::usage(format!("{path} cannot be read: {error}; name a readable file, or - for stdin"))
+        Failure::usage(format!(
+            "{path} cannot be read: {error}; name a readable file, or - for stdin"
+        ))
     };
     let file = std::fs::File::open(path).map_err(unreadable)?;
     let about = file.metadata().map_err(unreadable)?;
