@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::io::Write as _;
+use std::path::Path;
 use std::time::Duration;
 
 use crate::Fault;
@@ -106,9 +107,8 @@ fn counts(books: &Books, sent: &Sent) -> Vec<(&'static str, u64)> {
 }
 
 fn further(text: &mut String, deployment: &Deployment) -> std::fmt::Result {
-    let run = deployment.run.display();
-    let oncebox = deployment.program();
-    let oncebox = oncebox.display();
+    let run = short(&deployment.run);
+    let oncebox = short(&deployment.program());
     writeln!(text, "input, answers, logs and the service's journal: {run}")?;
     if !matches!(deployment.control, Control::Given) {
         return writeln!(
@@ -127,4 +127,11 @@ fn further(text: &mut String, deployment: &Deployment) -> std::fmt::Result {
         writeln!(text, "  {oncebox} {verb}")?;
     }
     Ok(())
+}
+
+/// The path as a person in this directory would write it.
+fn short(path: &Path) -> String {
+    let here = std::env::current_dir().ok();
+    let below = here.as_deref().and_then(|here| path.strip_prefix(here).ok());
+    below.unwrap_or(path).display().to_string()
 }
