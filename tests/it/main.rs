@@ -5,5 +5,6 @@ mod support;
 mod broker_layer;
 mod canonical_json;
 mod end_to_end;
+mod faults;
 mod raw_amqp;
-mod tcp_valve;
+mod tidy;

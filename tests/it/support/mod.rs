@@ -9,8 +9,13 @@
     reason = "a test that panics fails, as it should"
 )]
 
+pub(crate) mod cutter;
 pub(crate) mod downstream;
+pub(crate) mod history;
+pub(crate) mod history_check;
+pub(crate) mod management;
 pub(crate) mod process;
+pub(crate) mod servers;
 pub(crate) mod world;
 
 use std::time::{Duration, Instant};
