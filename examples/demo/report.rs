@@ -56,19 +56,23 @@ fn outcomes(text: &mut String, records: &[Record]) -> std::fmt::Result {
     let tools: BTreeSet<&str> = records.iter().map(|record| record.tool.as_str()).collect();
     write!(text, "  {:<16}", "operations")?;
     for status in STATUSES {
-        write!(text, "{status:>18}")?;
+        write!(text, "{status:>width$}", width = width(status))?;
     }
-    writeln!(text, "{:>9}", "all")?;
+    writeln!(text, "{:>8}", "all")?;
     for tool in tools {
         let of_tool: Vec<&Record> = records.iter().filter(|record| record.tool == tool).collect();
         write!(text, "  {tool:<16}")?;
         for status in STATUSES {
             let count = of_tool.iter().filter(|record| record.status == status).count();
-            write!(text, "{count:>18}")?;
+            write!(text, "{count:>width$}", width = width(status))?;
         }
-        writeln!(text, "{:>9}", of_tool.len())?;
+        writeln!(text, "{:>8}", of_tool.len())?;
     }
     Ok(())
+}
+
+fn width(title: &str) -> usize {
+    title.len().max(5) + 3
 }
 
 /// What happened, in numbers.
