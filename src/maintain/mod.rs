@@ -20,8 +20,7 @@ use tokio::time::timeout;
 use tracing::{info, warn};
 
 use crate::broker::BrokerSettings;
-use crate::domain::operation::Timestamp;
-use crate::store::{self, DatabaseUrl, Link, StoreError};
+use crate::store::{self, DatabaseUrl, Link, Looked, StoreError};
 
 /// Least age of a waiter's last message before it is published from here.
 const WAITER_AGE_SECONDS: f64 = 5.0;
@@ -55,7 +54,7 @@ pub struct Counts {
 pub struct Sweeper {
     link: Link,
     page: i64,
-    from: Option<Timestamp>,
+    from: Option<Looked>,
 }
 
 /// Runs the sweep and the drain until `shutdown` says stop. Reconnects by itself, for ever.
@@ -88,27 +87,29 @@ impl Sweeper {
         }
     }
 
-    /// One pass.
+    /// One pass. A part that fails does not keep the others from their work.
     ///
     /// # Errors
-    /// What was published before the error stays published; the rest is found by the next pass.
+    /// What the other parts published stays published; the rest is found by the next pass.
     pub async fn run_once(&mut self) -> Result<Counts, StoreError> {
         let (page, from) = (self.page, self.from);
         let expired = self
             .link
             .transaction(async |connection| store::publish_expired_leases(connection, page).await)
-            .await?;
+            .await;
         let swept = self
             .link
             .transaction(async |connection| store::sweep(connection, from, page).await)
-            .await?;
-        self.from = swept.next;
+            .await;
+        if let Ok(swept) = swept {
+            self.from = swept.next;
+        }
         let waiters = self
             .link
             .transaction(async |connection| {
                 store::publish_waiters(connection, WAITER_AGE_SECONDS, page).await
             })
-            .await?;
-        Ok(Counts { swept: swept.published, expired, waiters })
+            .await;
+        Ok(Counts { swept: swept?.published, expired: expired?, waiters: waiters? })
     }
 }

@@ -18,7 +18,8 @@ use tokio::time::Instant;
 use crate::domain::operation::Timestamp;
 use crate::store::{Ask, Horizon, Taken};
 
-/// What a row's date may lie before the begin of its transaction's first write.
+/// What a row's date may lie before its transaction got an id: a date is read a moment before the
+/// write that brings the id.
 const SLACK: Duration = Duration::from_secs(2);
 
 /// How often the horizon is looked at.
@@ -127,6 +128,8 @@ mod tests {
             traceparent: None,
             attempts: 0,
             due_at: Timestamp(due * 1_000_000),
+            waited: Duration::ZERO,
+            leased_until: Timestamp(due * 1_000_000),
         };
         mark.scanned(&asks, &[row("a", 50), row("b", 60)], Duration::ZERO);
         let next = mark.asks(vec![("a".to_owned(), 1), ("b".to_owned(), 2)]);

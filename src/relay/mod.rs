@@ -3,7 +3,7 @@
 //! A pass takes due rows (their `due_at` moves ahead by the relay's lease), publishes them as one
 //! batch, and removes those that the broker confirmed. No database transaction or row lock is held
 //! while the broker is awaited. Any number of relays run side by side: no leader, and all they
-//! remember is a hint ([`mark`], [`window`]) that may be lost at any time.
+//! remember is a hint (`mark`, `window`) that may be lost at any time.
 //!
 //! What may go wrong: a row is published twice (a relay that died or stalled between the publish and
 //! the removal), under the same message id; consumers absorb it. A row is never lost: it goes only
@@ -15,21 +15,18 @@
 
 mod idle;
 mod mark;
+mod publish;
 mod window;
 
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, timeout};
 use tracing::{info, warn};
 use uuid::Uuid;
 
-use crate::broker::{
-    Broker, BrokerError, BrokerSettings, OutgoingMessage, PublishResult, Publisher,
-};
-use crate::domain::parking::park;
-use crate::domain::reason::Reason;
-use crate::store::{self, Ask, DatabaseUrl, Link, StoreError, Taken, Unconfirmed};
+use crate::broker::{Broker, BrokerError, BrokerSettings, Publisher};
+use crate::store::{self, Ask, DatabaseUrl, Link, StoreError};
 use idle::Idle;
 use mark::Mark;
 use window::Windows;
@@ -64,6 +61,8 @@ pub struct Counts {
     pub given_back: usize,
     /// Rows whose record was parked.
     pub parked: usize,
+    /// Whether a queue has as many messages ahead of its consumers as it may have.
+    pub full: bool,
 }
 
 /// Why a pass did not come to its end. What was taken and not removed comes back by itself.
@@ -86,7 +85,12 @@ pub struct Relay {
     publisher: Option<Publisher>,
     windows: Windows,
     mark: Mark,
+    strangers_at: Option<Instant>,
 }
+
+/// How often rows are looked for whose queue belongs to no registered tool. Nothing of ours writes
+/// such rows; when a person does, they wait visibly instead of silently.
+const STRANGERS_EVERY: Duration = Duration::from_secs(10);
 
 /// Longest wait before a row that was not confirmed is tried again, and between connection tries.
 const LONGEST_BACKOFF: Duration = Duration::from_secs(10);
@@ -104,7 +108,7 @@ pub async fn run(settings: RelaySettings, mut shutdown: watch::Receiver<bool>) {
                 }
                 failures = 0;
                 let due = if counts.taken == 0 { relay.next_due().await } else { None };
-                idle.after(counts.taken, due, &mut shutdown).await;
+                idle.after(counts, due, &mut shutdown).await;
             }
             Err(error) => {
                 failures = failures.saturating_add(1);
@@ -128,7 +132,15 @@ impl Relay {
     pub fn new(settings: RelaySettings) -> Self {
         let link = Link::new(&settings.database, "relay", Duration::from_secs(20));
         let windows = Windows::new(settings.window, settings.batch);
-        Self { settings, link, broker: None, publisher: None, windows, mark: Mark::default() }
+        Self {
+            settings,
+            link,
+            broker: None,
+            publisher: None,
+            windows,
+            mark: Mark::default(),
+            strangers_at: None,
+        }
     }
 
     /// One pass: take, publish, remove.
@@ -139,31 +151,28 @@ impl Relay {
         let broker = self.connected().await?;
         self.learn_tools(&broker).await?;
         self.windows.measure(&broker).await?;
+        let mut counts = Counts { full: self.windows.full(), ..Counts::default() };
         let asks = self.asks().await?;
         if asks.is_empty() {
-            // Every window is full: look at the queues again soon, there is nothing to take.
-            sleep(Duration::from_millis(20)).await;
-            return Ok(Counts::default());
+            return Ok(counts);
         }
         let lease = self.settings.lease;
         let began = Instant::now();
         let rows = self
             .link
-            .statement(async |connection| store::take(connection, &asks, lease).await)
+            .transaction(async |connection| store::take(connection, &asks, lease).await)
             .await?;
         self.mark.scanned(&asks, &rows, began.elapsed());
-        let mut counts = Counts { taken: rows.len(), ..Counts::default() };
-        for chunk in rows.chunks(usize::try_from(self.settings.batch).unwrap_or(500).max(1)) {
-            self.publish(&broker, chunk, &mut counts).await?;
-        }
+        counts.taken = rows.len();
+        self.publish(&broker, &rows, began, &mut counts).await?;
         Ok(counts)
     }
 
     /// How long until the next delayed row falls due.
     async fn next_due(&mut self) -> Option<Duration> {
-        let queues = self.windows.queues();
+        let (queues, within) = (self.windows.queues(), self.settings.poll);
         self.link
-            .statement(async |connection| store::next_due(connection, &queues).await)
+            .transaction(async |connection| store::next_due(connection, &queues, within).await)
             .await
             .ok()
             .flatten()
@@ -190,13 +199,17 @@ impl Relay {
         Ok(broker)
     }
 
-    /// Learns of registered tools and declares their queues, so that nothing is unroutable for want
-    /// of a worker.
+    /// Learns of registered tools, and of queues that rows wait for all the same, and declares
+    /// them, so that nothing is unroutable for want of a worker.
     async fn learn_tools(&mut self, broker: &Broker) -> Result<(), RelayError> {
         if self.windows.know_tools_since() < self.settings.poll {
             return Ok(());
         }
-        let tools = self.link.statement(store::tools).await?;
+        let mut tools = self.link.statement(store::tools).await?;
+        if self.strangers_at.is_none_or(|at| at.elapsed() >= STRANGERS_EVERY) {
+            self.strangers_at = Some(Instant::now());
+            tools.extend(self.link.transaction(store::waiting_queues).await?);
+        }
         for tool in self.windows.learn(tools) {
             declare(broker, &tool).await?;
         }
@@ -210,107 +223,6 @@ impl Relay {
         }
         Ok(self.mark.asks(self.windows.rooms()))
     }
-
-    async fn publish(
-        &mut self,
-        broker: &Broker,
-        rows: &[Taken],
-        counts: &mut Counts,
-    ) -> Result<(), RelayError> {
-        let messages: Vec<OutgoingMessage> = rows.iter().map(message).collect();
-        let Some(publisher) = &mut self.publisher else {
-            return Err(RelayError::Broker(BrokerError::Blocked));
-        };
-        let results = match publisher.publish_batch(&messages).await {
-            Ok(results) => results,
-            Err(error) => {
-                // Nothing was sent: the rows need not wait for the end of their lease.
-                self.give_back(
-                    rows.iter().map(|row| unconfirmed(row, "broker_unavailable")).collect(),
-                    counts,
-                )
-                .await?;
-                return Err(error.into());
-            }
-        };
-        let (mut confirmed, mut later, mut never) = (Vec::new(), Vec::new(), Vec::new());
-        for (row, result) in rows.iter().zip(&results) {
-            match result {
-                PublishResult::Confirmed => confirmed.push(row.id),
-                PublishResult::Unroutable => later.push(unconfirmed(row, "unroutable")),
-                PublishResult::Nacked => later.push(unconfirmed(row, "nacked")),
-                PublishResult::Unconfirmed => later.push(unconfirmed(row, "unconfirmed")),
-                PublishResult::Unpublishable(_) => never.push(row),
-            }
-        }
-        self.windows.published(rows);
-        counts.confirmed += confirmed.len();
-        if !confirmed.is_empty() {
-            self.link
-                .statement(async |connection| store::remove(connection, &confirmed).await)
-                .await?;
-        }
-        for row in never {
-            self.park(row).await?;
-            counts.parked += 1;
-        }
-        self.repair(broker, rows, &results).await?;
-        self.give_back(later, counts).await
-    }
-
-    /// An unroutable message means that somebody took the queue or its binding away.
-    async fn repair(
-        &self,
-        broker: &Broker,
-        rows: &[Taken],
-        results: &[PublishResult],
-    ) -> Result<(), RelayError> {
-        let lost = |(row, result): (&Taken, &PublishResult)| {
-            (*result == PublishResult::Unroutable).then(|| row.queue.clone())
-        };
-        let tools: std::collections::BTreeSet<String> =
-            rows.iter().zip(results).filter_map(lost).collect();
-        for tool in tools {
-            warn!(tool, "message was unroutable; declaring its queue again");
-            declare(broker, &tool).await?;
-        }
-        Ok(())
-    }
-
-    async fn give_back(
-        &mut self,
-        rows: Vec<Unconfirmed>,
-        counts: &mut Counts,
-    ) -> Result<(), RelayError> {
-        if rows.is_empty() {
-            return Ok(());
-        }
-        counts.given_back += rows.len();
-        warn!(
-            rows = rows.len(),
-            first = rows.first().map(|row| row.error),
-            "messages not confirmed; kept for a later try"
-        );
-        self.link.statement(async |connection| store::give_back(connection, &rows).await).await?;
-        Ok(())
-    }
-
-    /// Parks the record of a message that can never be put on the wire, and removes the row.
-    async fn park(&mut self, row: &Taken) -> Result<(), RelayError> {
-        warn!(operation_id = %row.operation, "message can never be published; its operation is parked");
-        let (id, operation): (Uuid, Uuid) = (row.id, row.operation);
-        self.link
-            .transaction(async |connection| {
-                let locked = store::lock_all(connection, &[operation]).await?;
-                let step = locked
-                    .first()
-                    .and_then(|loaded| park(&loaded.operation, loaded.now, Reason::Unpublishable));
-                store::write(connection, &step.iter().collect::<Vec<_>>()).await?;
-                store::remove(connection, &[id]).await
-            })
-            .await?;
-        Ok(())
-    }
 }
 
 /// Declares a queue that was found missing.
@@ -319,38 +231,34 @@ async fn declare_missing(broker: &Broker, tool: &str) -> Result<(), BrokerError>
     declare(broker, tool).await
 }
 
-/// Declares a tool's queue. One that exists with other arguments is reported and used as it is.
+/// Declares a tool's queue. What the broker refuses for this tool alone is reported, and the others
+/// go on: its messages wait as unroutable if they are.
 async fn declare(broker: &Broker, tool: &str) -> Result<(), BrokerError> {
     match broker.declare_tool(tool).await {
-        Ok(()) => Ok(()),
-        Err(error @ BrokerError::Differs { .. }) => {
+        Err(error) if concerns_one_queue(&error) => {
             warn!(
                 tool,
                 error = &error as &dyn std::error::Error,
-                "queue is not as this release declares it"
+                "queue cannot be declared; used as it is"
             );
             Ok(())
         }
-        Err(error) => Err(error),
+        declared => declared,
     }
 }
 
-fn message(row: &Taken) -> OutgoingMessage {
-    OutgoingMessage {
-        message_id: row.id,
-        tool: row.queue.clone(),
-        operation_id: row.operation,
-        tenant: row.tenant.clone(),
-        operation_key: row.key.clone(),
-        traceparent: row.traceparent.clone(),
-    }
-}
-
-fn unconfirmed(row: &Taken, error: &'static str) -> Unconfirmed {
-    Unconfirmed {
-        id: row.id,
-        wait: backoff(row.attempts.saturating_add(1), Duration::from_millis(500)),
-        error,
+/// Whether the broker's refusal says nothing about other queues.
+fn concerns_one_queue(error: &BrokerError) -> bool {
+    match error {
+        BrokerError::Settings { .. }
+        | BrokerError::Refused { .. }
+        | BrokerError::ChannelClosed { .. }
+        | BrokerError::Differs { .. }
+        | BrokerError::Missing { .. } => true,
+        BrokerError::Connect { .. }
+        | BrokerError::ConnectionLost { .. }
+        | BrokerError::Timeout { .. }
+        | BrokerError::Blocked => false,
     }
 }
 

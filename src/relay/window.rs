@@ -2,18 +2,26 @@
 //!
 //! A queue's share is the window less what waits in the broker (its ready count at the last look
 //! plus what this relay published since).
+//!
+//! A queue that gives no answer while others do (most of its replicas are gone, say) would make every
+//! batch wait for its confirms. It gets single messages, less and less often, until one is answered.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
 
 use tokio::time::Instant;
+use tracing::warn;
 
-use crate::broker::{Broker, BrokerError};
+use crate::broker::{Broker, BrokerError, PublishResult};
 use crate::store::Taken;
 
 /// How often a queue is looked at while its window is nearly full, and while it is not.
 const LOOK_WHEN_FULL: Duration = Duration::from_millis(25);
 const LOOK_OTHERWISE: Duration = Duration::from_secs(1);
+
+/// Longest time between two single messages for a queue that gives no answer. Each costs all queues
+/// one confirm time-out.
+const LONGEST_SILENCE: Duration = Duration::from_secs(300);
 
 #[derive(Debug)]
 struct Window {
@@ -22,17 +30,26 @@ struct Window {
     looked_at: Option<Instant>,
 }
 
+/// A queue that gave no answer while others did.
+#[derive(Debug)]
+struct Silent {
+    pause: Duration,
+    until: Instant,
+}
+
 #[derive(Debug)]
 pub(super) struct Windows {
     size: u32,
     batch: u32,
     queues: BTreeMap<String, Window>,
+    silent: BTreeMap<String, Silent>,
     learned_at: Option<Instant>,
 }
 
 impl Windows {
     pub(super) fn new(size: u32, batch: u32) -> Self {
-        Self { size: size.max(1), batch: batch.max(1), queues: BTreeMap::new(), learned_at: None }
+        let (queues, silent) = (BTreeMap::new(), BTreeMap::new());
+        Self { size: size.max(1), batch: batch.max(1), queues, silent, learned_at: None }
     }
 
     /// How long ago the tools were asked for.
@@ -72,16 +89,31 @@ impl Windows {
             if window.looked_at.is_some_and(|at| idle || at.elapsed() < every) {
                 continue;
             }
-            match broker.ready_count(tool).await {
-                Ok(ready) => {
-                    *window = Window { ready, published: 0, looked_at: Some(Instant::now()) };
-                }
+            let ready = match broker.ready_count(tool).await {
+                Ok(ready) => ready,
                 // Published to again only after it is declared: the message would be unroutable.
-                Err(BrokerError::Missing { .. }) => super::declare_missing(broker, tool).await?,
+                Err(BrokerError::Missing { .. }) => {
+                    super::declare_missing(broker, tool).await?;
+                    0
+                }
+                Err(error) if super::concerns_one_queue(&error) => {
+                    warn!(
+                        tool,
+                        error = &error as &dyn std::error::Error,
+                        "queue cannot be looked at; taken for empty"
+                    );
+                    0
+                }
                 Err(error) => return Err(error),
-            }
+            };
+            *window = Window { ready, published: 0, looked_at: Some(Instant::now()) };
         }
         Ok(())
+    }
+
+    /// Whether a window is full.
+    pub(super) fn full(&self) -> bool {
+        self.queues.values().any(|window| self.left(window) == 0)
     }
 
     /// The queues with room, and how much.
@@ -89,23 +121,52 @@ impl Windows {
         let share = self.batch.saturating_mul(4)
             / u32::try_from(self.queues.len()).unwrap_or(u32::MAX).max(1);
         let most = self.batch.min(share.max(10));
-        let room = |window: &Window| {
-            i64::from(
-                self.size.saturating_sub(window.ready).saturating_sub(window.published).min(most),
-            )
+        let now = Instant::now();
+        let room = |(queue, window): (&String, &Window)| {
+            let most = match self.silent.get(queue) {
+                None => most,
+                Some(silent) => u32::from(silent.until <= now),
+            };
+            (queue.clone(), i64::from(self.left(window).min(most)))
         };
-        self.queues
-            .iter()
-            .map(|(queue, window)| (queue.clone(), room(window)))
-            .filter(|(_, room)| *room > 0)
-            .collect()
+        self.queues.iter().map(room).filter(|(_, room)| *room > 0).collect()
     }
 
-    pub(super) fn published(&mut self, rows: &[Taken]) {
-        for row in rows {
+    fn left(&self, window: &Window) -> u32 {
+        self.size.saturating_sub(window.ready).saturating_sub(window.published)
+    }
+
+    /// Counts what was published, and which queues gave an answer.
+    pub(super) fn published(&mut self, rows: &[Taken], results: &[PublishResult]) {
+        let (mut answered, mut unanswered) = (BTreeSet::new(), BTreeSet::new());
+        for (row, result) in rows.iter().zip(results) {
             if let Some(window) = self.queues.get_mut(&row.queue) {
                 window.published = window.published.saturating_add(1);
             }
+            match result {
+                PublishResult::Confirmed | PublishResult::Nacked | PublishResult::Unroutable => {
+                    answered.insert(row.queue.as_str());
+                }
+                PublishResult::Unconfirmed => {
+                    unanswered.insert(row.queue.as_str());
+                }
+                PublishResult::Unpublishable(_) => {}
+            }
         }
+        self.silent.retain(|queue, _| !answered.contains(queue.as_str()));
+        for queue in unanswered.difference(&answered) {
+            self.gave_no_answer(queue, !answered.is_empty());
+        }
+    }
+
+    /// A queue alone in its silence is to blame; when no queue answers, the broker is.
+    fn gave_no_answer(&mut self, queue: &str, others_did: bool) {
+        let pause = match self.silent.get(queue) {
+            Some(silent) => (silent.pause * 2).min(LONGEST_SILENCE),
+            None if others_did => Duration::from_secs(5),
+            None => return,
+        };
+        warn!(tool = queue, ?pause, "queue gives no answer while others do; tried again later");
+        self.silent.insert(queue.to_owned(), Silent { pause, until: Instant::now() + pause });
     }
 }

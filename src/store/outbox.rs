@@ -112,6 +112,11 @@ pub struct Taken {
     pub attempts: u32,
     /// Since when it was due.
     pub due_at: Timestamp,
+    /// How long it had been due.
+    pub waited: Duration,
+    /// Until when it is ours: what was written into its `due_at`, and so the proof that nobody has
+    /// taken it since.
+    pub leased_until: Timestamp,
 }
 
 /// What a relay asks of one queue.
@@ -125,8 +130,11 @@ pub struct Ask {
     pub room: i64,
 }
 
-/// Takes due rows of each queue asked for, oldest first, for `lease`. One statement, its own
-/// transaction; takes `for update skip locked` inside.
+/// Takes due rows of each queue asked for, oldest first, for `lease`. Locks `for update skip locked`
+/// inside; the caller commits before anything is published.
+///
+/// Needs the planner settings of [`super::Link::transaction`]: a plan that was made while the table
+/// was small would join it from end to end, with all dead rows, at every pass.
 ///
 /// # Errors
 /// After a lost answer the rows come back when the lease ends.
@@ -136,7 +144,7 @@ pub async fn take(
     lease: Duration,
 ) -> Result<Vec<Taken>, StoreError> {
     let rows = sqlx::query(
-        // now() is this statement's time here, and unlike clock_timestamp() it can bound an index scan.
+        // now() is some microseconds old here, and unlike clock_timestamp() it can bound an index scan.
         "with found as materialized ( \
             select r.* from unnest($1::text[], $2::timestamptz[], $3::bigint[]) as q(queue, from_time, room) \
             cross join lateral ( \
@@ -144,7 +152,8 @@ pub async fn take(
                 where x.queue = q.queue and x.due_at >= coalesce(q.from_time, '-infinity') and x.due_at <= now() \
                 order by x.due_at, x.id limit q.room for update skip locked) r) \
          update oncebox.outbox o set due_at = now() + make_interval(secs => $4) from found f where o.id = f.id \
-         returning o.id, o.queue, o.tenant_id, o.operation_id, o.operation_key, o.traceparent, o.attempts, f.due_at as was_due",
+         returning o.id, o.queue, o.tenant_id, o.operation_id, o.operation_key, o.traceparent, o.attempts, f.due_at as was_due, \
+                   o.due_at as leased_until, extract(epoch from now() - f.due_at)::float8 as waited",
     )
     .bind(asks.iter().map(|ask| ask.queue.clone()).collect::<Vec<_>>())
     .bind(asks.iter().map(|ask| ask.from.map(database_time)).collect::<Vec<_>>())
@@ -167,6 +176,8 @@ fn taken(row: &sqlx::postgres::PgRow) -> Result<Taken, StoreError> {
         traceparent: row.try_get("traceparent")?,
         attempts: u32::try_from(row.try_get::<i32, _>("attempts")?).unwrap_or_default(),
         due_at: timestamp(row.try_get::<OffsetDateTime, _>("was_due")?),
+        waited: Duration::try_from_secs_f64(row.try_get("waited")?).unwrap_or_default(),
+        leased_until: timestamp(row.try_get::<OffsetDateTime, _>("leased_until")?),
     })
 }
 
@@ -182,18 +193,44 @@ pub async fn remove(connection: &mut PgConnection, ids: &[Uuid]) -> Result<u64, 
     Ok(done.rows_affected())
 }
 
+/// Dates the last message of each of `operations` to now: its row waited so long that the sweep would
+/// otherwise take the message for lost the moment the row is gone, and publish a drained backlog
+/// twice. Records that somebody works on are left alone.
+///
+/// # Errors
+/// The transaction is to be rolled back.
+pub async fn published_late(
+    connection: &mut PgConnection,
+    operations: &[Uuid],
+) -> Result<(), StoreError> {
+    sqlx::query(
+        "with late as materialized ( \
+            select o.operation_id from oncebox.operations o \
+            where o.operation_id = any($1) and o.phase in ('queued', 'retry_scheduled') \
+            order by o.operation_id for no key update skip locked) \
+         update oncebox.operations o set queued_at = clock_timestamp() \
+         from late l where o.operation_id = l.operation_id",
+    )
+    .bind(operations)
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
 /// A row that was not confirmed.
 #[derive(Debug, Clone)]
 pub struct Unconfirmed {
     /// The row.
     pub id: Uuid,
+    /// As it was taken.
+    pub leased_until: Timestamp,
     /// When it may be tried again, from now.
     pub wait: Duration,
     /// A short code for what happened.
     pub error: &'static str,
 }
 
-/// Gives rows back for a later try, visibly.
+/// Gives rows back for a later try, visibly. A row that another relay has taken since is left to it.
 ///
 /// # Errors
 /// After a lost answer the rows come back when the lease ends.
@@ -204,11 +241,13 @@ pub async fn give_back(
     sqlx::query(
         "update oncebox.outbox o set attempts = o.attempts + 1, last_error = r.error, \
                 due_at = clock_timestamp() + make_interval(secs => r.wait) \
-         from unnest($1::uuid[], $2::float8[], $3::text[]) as r(id, wait, error) where o.id = r.id",
+         from unnest($1::uuid[], $2::float8[], $3::text[], $4::timestamptz[]) as r(id, wait, error, leased_until) \
+         where o.id = r.id and o.due_at = r.leased_until",
     )
     .bind(rows.iter().map(|row| row.id).collect::<Vec<_>>())
     .bind(rows.iter().map(|row| row.wait.as_secs_f64()).collect::<Vec<_>>())
     .bind(rows.iter().map(|row| row.error).collect::<Vec<_>>())
+    .bind(rows.iter().map(|row| database_time(row.leased_until)).collect::<Vec<_>>())
     .execute(connection)
     .await?;
     Ok(())
@@ -230,10 +269,11 @@ pub struct Horizon {
 /// # Errors
 /// Nothing is known.
 pub async fn horizon(connection: &mut PgConnection) -> Result<Horizon, StoreError> {
-    // The clock is read first (`at`), so that what begins later is dated later.
+    // now() is older than the statement's snapshot, so that what begins after the snapshot is dated
+    // after `at`; clock_timestamp() would be younger.
     let row = sqlx::query(
-        "select s.at, pg_snapshot_xmin(s.snap)::text::bigint as ended, pg_snapshot_xmax(s.snap)::text::bigint as begun \
-         from (select clock_timestamp() as at, pg_current_snapshot() as snap) s",
+        "select now() as at, pg_snapshot_xmin(s.snap)::text::bigint as ended, pg_snapshot_xmax(s.snap)::text::bigint as begun \
+         from (select pg_current_snapshot() as snap) s",
     )
     .fetch_one(connection)
     .await?;
@@ -244,21 +284,42 @@ pub async fn horizon(connection: &mut PgConnection) -> Result<Horizon, StoreErro
     })
 }
 
-/// When the next row of `queues` that is not due yet falls due, if there is one.
+/// When the next row of `queues` falls due, if one does `within` so long. Rows that were published
+/// leave dead index entries where their lease would have ended: a longer look would walk over them.
 ///
 /// # Errors
 /// Nothing is known.
 pub async fn next_due(
     connection: &mut PgConnection,
     queues: &[String],
+    within: Duration,
 ) -> Result<Option<Duration>, StoreError> {
     let wait: Option<f64> = sqlx::query_scalar(
         "select extract(epoch from min(r.due_at) - now())::float8 from unnest($1::text[]) as q(queue) cross join lateral ( \
-            select x.due_at from oncebox.outbox x where x.queue = q.queue and x.due_at > now() \
+            select x.due_at from oncebox.outbox x \
+            where x.queue = q.queue and x.due_at > now() and x.due_at <= now() + make_interval(secs => $2) \
             order by x.due_at limit 1) r",
     )
     .bind(queues)
+    .bind(within.as_secs_f64())
     .fetch_one(connection)
     .await?;
     Ok(wait.map(|seconds| Duration::from_secs_f64(seconds.clamp(0.0, 86_400.0))))
+}
+
+/// The queues that rows wait for: one look at the index each.
+///
+/// # Errors
+/// Nothing is known.
+pub async fn waiting_queues(connection: &mut PgConnection) -> Result<Vec<String>, StoreError> {
+    Ok(sqlx::query_scalar(
+        "with recursive queues(queue) as ( \
+            select min(x.queue) from oncebox.outbox x \
+            union all \
+            select (select min(x.queue) from oncebox.outbox x where x.queue > q.queue) \
+            from queues q where q.queue is not null) \
+         select q.queue from queues q where q.queue is not null",
+    )
+    .fetch_all(connection)
+    .await?)
 }

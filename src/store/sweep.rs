@@ -28,13 +28,23 @@ macro_rules! publish {
     };
 }
 
+/// A record in the sweep's order. The time alone would not do: records that were scheduled for the
+/// same moment can be more than a page, and those behind the page would never be looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Looked {
+    /// When its last message was written.
+    pub queued_at: Timestamp,
+    /// The record.
+    pub operation: Uuid,
+}
+
 /// Where a sweep goes on from, and how many it published.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Swept {
     /// Rows published again.
     pub published: u64,
-    /// `queued_at` of the last row looked at; `None`: the end was reached, begin again.
-    pub next: Option<Timestamp>,
+    /// The last record looked at; `None`: the end was reached, begin again.
+    pub next: Option<Looked>,
 }
 
 /// Publishes again what is queued or scheduled, due, not waiting for order, has no outbox row, and
@@ -45,20 +55,26 @@ pub struct Swept {
 /// Nothing was published, or after a lost answer perhaps once.
 pub async fn sweep(
     connection: &mut PgConnection,
-    from: Option<Timestamp>,
+    from: Option<Looked>,
     page: i64,
 ) -> Result<Swept, StoreError> {
     let looked: Vec<(Uuid, OffsetDateTime)> = sqlx::query_as(
         "select o.operation_id, o.queued_at from oncebox.operations o \
-         where o.status = 'pending' and o.queued_at > coalesce($1, '-infinity') and o.queued_at < now() - interval '1 minute' \
-         order by o.queued_at limit $2",
+         where o.status = 'pending' and o.queued_at >= coalesce($1, '-infinity') and o.queued_at < now() - interval '1 minute' \
+           and (o.queued_at > coalesce($1, '-infinity') or o.operation_id > $2) \
+         order by o.queued_at, o.operation_id limit $3",
     )
-    .bind(from.map(database_time))
+    .bind(from.map(|last| database_time(last.queued_at)))
+    .bind(from.map_or(Uuid::nil(), |last| last.operation))
     .bind(page)
     .fetch_all(&mut *connection)
     .await?;
     let full = i64::try_from(looked.len()).unwrap_or(i64::MAX) >= page;
-    let next = looked.last().filter(|_| full).map(|(_, at)| timestamp(*at));
+    let last = |(operation, at): &(Uuid, OffsetDateTime)| Looked {
+        queued_at: timestamp(*at),
+        operation: *operation,
+    };
+    let next = looked.last().filter(|_| full).map(last);
     let ids: Vec<Uuid> = looked.iter().map(|(id, _)| *id).collect();
     let published = sqlx::query(publish!(
         "select o.* from oncebox.operations o \
