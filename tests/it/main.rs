@@ -6,5 +6,6 @@ mod broker_layer;
 mod canonical_json;
 mod end_to_end;
 mod faults;
+mod pooler;
 mod raw_amqp;
 mod tidy;
