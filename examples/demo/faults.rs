@@ -102,7 +102,7 @@ pub(crate) async fn so_far(deployment: &Deployment, service: &Service) -> Result
         .fetch_one(&mut connection)
         .await?;
     let effects = service.effects().await?.total;
-    Ok(format!("at {published} operations and {effects} effects"))
+    Ok(format!("at {published} operations, {effects} effects"))
 }
 
 /// Kills a worker whose calls are at the service, unanswered, and starts another. The service then

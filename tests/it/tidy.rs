@@ -28,10 +28,6 @@ const LONG_FILES: &[(&str, &str)] = &[
         "src/consumer/intake.rs",
         "one loop: deliveries that wait, claims, starts and the drain share its queues",
     ),
-    (
-        "src/ingress/submit.rs",
-        "one door: insert, read, compare and reopen are passes of one answer",
-    ),
     ("src/domain/settle/tests.rs", "every case of one decision"),
 ];
 
