@@ -31,6 +31,8 @@ impl Pooler {
         let rest = world.database.split_once("://").unwrap().1;
         let (login, place) = rest.rsplit_once('@').unwrap();
         let (user, password) = login.split_once(':').unwrap_or((login, ""));
+        let password =
+            if password.is_empty() { String::new() } else { format!(" password='{password}'") };
         let (server, database) = place.split_once('/').unwrap();
         let (host, server_port) = server.split_once(':').unwrap_or((server, "5432"));
         let directory = std::env::temp_dir().join(format!("pooler-{database}"));
@@ -41,7 +43,7 @@ impl Pooler {
         std::fs::write(
             &settings,
             format!(
-                "[databases]\n{database} = host={host} port={server_port} user={user} password='{password}'\n\
+                "[databases]\n{database} = host={host} port={server_port} user={user}{password}\n\
                  [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = any\n\
                  pool_mode = {mode}\ndefault_pool_size = {size}\nmax_client_conn = 200\n\
                  ignore_startup_parameters = extra_float_digits\n"
