@@ -1,5 +1,13 @@
 //! The promises, each a module, against real PostgreSQL and RabbitMQ.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test that panics fails, as it should"
+)]
+
 mod support;
 
 mod broker_layer;
