@@ -5,7 +5,8 @@
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
-    reason = "a test that panics fails, as it should"
+    clippy::print_stdout,
+    reason = "a test that panics fails, as it should; what it prints is shown with its failure"
 )]
 
 mod support;
