@@ -101,6 +101,14 @@ impl Servers {
         std::fs::create_dir(&data).unwrap();
     }
 
+    /// Sets application variables of RabbitMQ (`{consumer_timeout, 3000}`). It must be stopped; they
+    /// hold when it is started again.
+    pub(crate) fn set_broker(&self, variables: &str) {
+        assert_eq!(self.variable("RABBITMQ_PID"), "", "the broker is still running");
+        let file = self.home().join("rabbit").join("advanced.config");
+        std::fs::write(file, format!("[{{rabbit, [{variables}]}}].\n")).unwrap();
+    }
+
     fn home(&self) -> PathBuf {
         let home = std::fs::read_to_string(self.directory.join("state").join("home")).unwrap();
         PathBuf::from(home.trim())
