@@ -55,7 +55,8 @@ pub(super) async fn check(
 
 /// Whether somebody serves what submissions get.
 fn current(registry: &[Registered], live: &[(String, String, i64)], findings: &mut Findings) {
-    for Registered { tool, version, .. } in registry.iter().filter(|registered| registered.current) {
+    for Registered { tool, version, .. } in registry.iter().filter(|registered| registered.current)
+    {
         let workers = live.iter().find(|(t, v, _)| t == tool && v == version);
         let workers = workers.map_or(0, |(_, _, workers)| *workers);
         let verdict = Verdict::first(&[(Verdict::Warn, workers == 0)]);
@@ -76,18 +77,33 @@ fn compare(
     let check = "contract";
     if let Some(section) = contract.unsupported().into_iter().next() {
         let seen = format!("{name}: {}: {}", section.pointer, section.sentence);
-        return findings.note(check, Verdict::Fail, seen, "leave the section out; the tool is not served");
+        return findings.note(
+            check,
+            Verdict::Fail,
+            seen,
+            "leave the section out; the tool is not served",
+        );
     }
     let stands = registry.iter().find(|r| r.tool == tool && r.version == version);
     match stands {
         Some(stands) if stands.material_digest != contract.material_digest() => {
             let seen = format!("{name}: its material part differs from the registered version's");
-            findings.note(check, Verdict::Fail, seen, "give the file a new version; the tool is not served");
+            findings.note(
+                check,
+                Verdict::Fail,
+                seen,
+                "give the file a new version; the tool is not served",
+            );
         }
         Some(_) => findings.note(check, Verdict::Ok, format!("{name}: as registered"), ""),
         None if database_usable => {
             let seen = format!("{name}: not registered yet");
-            findings.note(check, Verdict::Warn, seen, "a worker registers it at its start, `oncebox contract activate` makes it current");
+            findings.note(
+                check,
+                Verdict::Warn,
+                seen,
+                "a worker registers it at its start, `oncebox contract activate` makes it current",
+            );
         }
         None => findings.note(check, Verdict::Ok, format!("{name}: readable"), ""),
     }

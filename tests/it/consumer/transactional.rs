@@ -43,7 +43,13 @@ impl TransactionalTool for Ledger {
                     .await
                     .map_err(|_| TransactionalRefusal::Retry)?;
             }
-            "hangs" => drop(connection.execute("select pg_sleep(60)").await),
+            "hangs" => std::future::pending().await,
+            "sleeps" => {
+                connection
+                    .execute("select pg_sleep(60)")
+                    .await
+                    .map_err(|_| TransactionalRefusal::Retry)?;
+            }
             "slow" => drop(connection.execute("select pg_sleep(1)").await),
             _ => {}
         }
@@ -54,12 +60,17 @@ impl TransactionalTool for Ledger {
 async fn stage(more: &str) -> (World, Arc<Ledger>, RustTools) {
     let world = World::new().await;
     let more = format!("{more}\nretry: {{initial: 100ms, max: 300ms}}");
-    kit::contract(&world, &kit::rust_contract("ledger.write", "transactional", &more)).await;
+    let (ledger, tools) = register(&world, &more).await;
+    (world, ledger, tools)
+}
+
+async fn register(world: &World, more: &str) -> (Arc<Ledger>, RustTools) {
+    kit::contract(world, &kit::rust_contract("ledger.write", "transactional", more)).await;
     world.connect().await.execute("create table ledger (n text not null)").await.unwrap();
     let ledger = Arc::new(Ledger::default());
     let tools =
         RustTools::default().with_transactional("ledger.write", "1", Arc::clone(&ledger) as _);
-    (world, ledger, tools)
+    (ledger, tools)
 }
 
 const EFFECTS: &str = "select count(*) from ledger";
@@ -115,20 +126,26 @@ async fn what_a_tool_did_not_finish_leaves_nothing_and_touches_no_neighbour() {
 
 #[tokio::test]
 async fn an_effect_that_takes_too_long_is_undone_and_the_others_go_on() {
-    let (world, _ledger, tools) = stage("concurrency: {process: 32}").await;
-    kit::submit_all(
-        &world,
-        "ledger.write",
-        ["a", "hangs", "b"].iter().map(|&step| step.to_owned()),
-    )
-    .await;
+    let retry = "retry: {initial: 1m, max: 1m}";
+    let world = World::new().await;
+    let more = format!("concurrency: {{process: 32}}\n{retry}");
+    let (ledger, tools) = register(&world, &more).await;
+    let steps = ["a", "hangs", "b", "sleeps", "c"];
+    kit::submit_all(&world, "ledger.write", steps.iter().map(|&step| step.to_owned())).await;
     let roles = world.run_with("relay,worker", &[], tools);
-    eventually("its neighbours are applied", 100, async || {
-        (world.count(EFFECTS).await == 2).then_some(())
-    })
-    .await;
-    assert_eq!(world.count("select count(*) from ledger where n = 'hangs'").await, 0);
-    drop(roles);
+    for step in ["hangs", "sleeps"] {
+        let record = kit::until(&world, step, "it waits for its next try", |record| {
+            record.phase.as_deref() == Some("retry_scheduled")
+        })
+        .await;
+        assert_eq!((record.reason.as_deref(), record.sent), (Some("not_sent"), false), "{step}");
+    }
+    for step in ["a", "b", "c"] {
+        assert_eq!(kit::ends(&world, step, "applied").await.lost_claims, 0, "{step}");
+    }
+    assert_eq!(world.count(EFFECTS).await, 3);
+    assert!(ledger.tries.load(Ordering::SeqCst) >= 5);
+    roles.stop().await;
 }
 
 #[tokio::test]
