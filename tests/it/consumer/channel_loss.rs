@@ -10,15 +10,15 @@ use serde_json::json;
 use super::kit;
 use crate::support::cutter::Cutter;
 use crate::support::downstream::{Downstream, tickets};
-use crate::support::servers::{Ending, Server, Servers};
+use crate::support::servers::Servers;
 use crate::support::{eventually, world::World};
 
 #[tokio::test]
 async fn an_acknowledgement_that_took_too_long_costs_a_channel_and_no_effect() {
-    let mut servers = Servers::start().await;
-    servers.stop(Server::Rabbit, Ending::Abrupt).await;
-    servers.set_broker("{consumer_timeout, 3000}, {channel_tick_interval, 1000}");
-    servers.start_again(Server::Rabbit).await;
+    let servers = Servers::start().await;
+    servers.rabbit_eval(
+        "application:set_env(rabbit,consumer_timeout,3000), application:set_env(rabbit,channel_tick_interval,1000).",
+    );
     let world = servers.world().await;
     let downstream = Downstream::start();
     let contract = tickets(&downstream.url, "").replace("timeout: 2s", "timeout: 20s");
