@@ -8,5 +8,4 @@ mod end_to_end;
 mod faults;
 mod raw_amqp;
 mod submission;
-mod tcp_valve;
 mod tidy;
