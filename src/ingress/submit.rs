@@ -37,7 +37,6 @@ use uuid::Uuid;
 
 use super::{Submission, SubmitError};
 use crate::contract_file::{CheckedContract, Examined};
-use crate::domain::contract::DEFAULT_MARGIN;
 use crate::domain::json::JsonLimits;
 use crate::domain::key::{KeyPolicy, OperationKey};
 use crate::domain::lifecycle::State;
@@ -79,7 +78,8 @@ impl Publisher {
     pub fn new(policy: KeyPolicy) -> Self {
         Self {
             policy,
-            margin: DEFAULT_MARGIN,
+            // Leases and windows are the workers' to check, under the margin they run with.
+            margin: Duration::ZERO,
             limits: JsonLimits::default(),
             contracts: Mutex::default(),
         }

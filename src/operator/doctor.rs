@@ -67,7 +67,8 @@ pub(super) async fn run(context: &Context) -> Result<(), Failure> {
             (*check).to_owned(),
             if fix.is_empty() { seen.clone() } else { format!("{seen}; {fix}") },
         ];
-        let object = json!({ "check": check, "verdict": verdict.as_str(), "seen": seen, "fix": fix });
+        let object =
+            json!({ "check": check, "verdict": verdict.as_str(), "seen": seen, "fix": fix });
         (cells, object)
     };
     let rows: Vec<_> = findings.0.iter().map(row).collect();

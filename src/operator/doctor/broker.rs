@@ -18,9 +18,19 @@ pub(super) async fn check(context: &Context, tools: &BTreeSet<String>, findings:
                 (Verdict::Fail, numbers(&version).is_some_and(|version| version < OLDEST)),
                 (Verdict::Warn, product != "RabbitMQ" || numbers(&version).is_none()),
             ]);
-            findings.note("broker version", verdict, format!("{product} {version}"), "use RabbitMQ 3.10 or newer");
+            findings.note(
+                "broker version",
+                verdict,
+                format!("{product} {version}"),
+                "use RabbitMQ 3.10 or newer",
+            );
         }
-        Err(error) => findings.note("broker version", Verdict::Fail, chain(&error), "check AMQP_URL and that the broker runs"),
+        Err(error) => findings.note(
+            "broker version",
+            Verdict::Fail,
+            chain(&error),
+            "check AMQP_URL and that the broker runs",
+        ),
     }
     let broker = match Broker::connect(&settings).await {
         Ok(broker) => broker,
@@ -80,7 +90,10 @@ async fn waiting(broker: &Broker, findings: &mut Findings) {
             broker.unreadable_count().await,
             "unreadable messages",
             Verdict::Warn,
-            format!("no client can parse them: look at queue {} in the broker's own tools, then remove them there", names.unreadable()),
+            format!(
+                "no client can parse them: look at queue {} in the broker's own tools, then remove them there",
+                names.unreadable()
+            ),
         ),
     ];
     for (count, check, verdict, fix) in counts {

@@ -42,11 +42,25 @@ pub(super) async fn check(context: &Context, findings: &mut Findings) -> bool {
 async fn pooling(url: &DatabaseUrl, findings: &mut Findings) -> bool {
     let name = "database connection";
     let (verdict, seen, fix) = match store::pooling(url).await {
-        Err(error) => (Verdict::Fail, chain(&error), "check DATABASE_URL, that the server runs, and behind PgBouncer that ignore_startup_parameters has extra_float_digits"),
+        Err(error) => (
+            Verdict::Fail,
+            chain(&error),
+            "check DATABASE_URL, that the server runs, and behind PgBouncer that ignore_startup_parameters has extra_float_digits",
+        ),
         Ok(Pooling::None) => (Verdict::Ok, format!("{} answers", url.masked()), ""),
-        Ok(Pooling::Works) => (Verdict::Ok, "a transaction pooler that keeps prepared statements".to_owned(), ""),
-        Ok(Pooling::OneConnection) => (Verdict::Warn, "a pooler with one server connection".to_owned(), "raise its pool size: roles wait for each other"),
-        Ok(Pooling::LosesStatements) => (Verdict::Fail, "a transaction pooler that loses prepared statements".to_owned(), "use PgBouncer 1.21 or newer with max_prepared_statements above 0, or connect directly"),
+        Ok(Pooling::Works) => {
+            (Verdict::Ok, "a transaction pooler that keeps prepared statements".to_owned(), "")
+        }
+        Ok(Pooling::OneConnection) => (
+            Verdict::Fail,
+            "a pooler with one server connection".to_owned(),
+            "raise its pool size: every loop of a role needs a connection of its own",
+        ),
+        Ok(Pooling::LosesStatements) => (
+            Verdict::Fail,
+            "a transaction pooler that loses prepared statements".to_owned(),
+            "use PgBouncer 1.21 or newer with max_prepared_statements above 0, or connect directly",
+        ),
     };
     findings.note(name, verdict, seen, fix);
     verdict != Verdict::Fail
@@ -64,7 +78,12 @@ async fn listening(context: &Context, findings: &mut Findings) {
     match store::pooling(url).await {
         Ok(Pooling::None) => findings.note(name, Verdict::Ok, "direct".to_owned(), ""),
         Ok(Pooling::Works | Pooling::LosesStatements | Pooling::OneConnection) => {
-            findings.note(name, Verdict::Fail, "leads through a transaction pooler".to_owned(), fix);
+            findings.note(
+                name,
+                Verdict::Fail,
+                "leads through a transaction pooler".to_owned(),
+                fix,
+            );
         }
         Err(error) => findings.note(name, Verdict::Fail, chain(&error), fix),
     }
@@ -86,7 +105,12 @@ async fn server(link: &mut Link, findings: &mut Findings) -> bool {
     let off = early.max(late);
     let verdict = Verdict::first(&[(Verdict::Warn, off > CLOCK_OFF)]);
     let seen = format!("{} ms between this machine and the database", off.as_millis());
-    findings.note("clock", verdict, seen, "set both by NTP; leases follow the database's clock alone");
+    findings.note(
+        "clock",
+        verdict,
+        seen,
+        "set both by NTP; leases follow the database's clock alone",
+    );
     !server.in_recovery
 }
 
@@ -157,7 +181,10 @@ async fn schema(link: &mut Link, findings: &mut Findings) -> bool {
     let seen = format!("version {applied}, this release has {}", state.release);
     let newer = state.applied.is_some_and(|version| version > state.release);
     let (verdict, fix) = if !state.differing.is_empty() {
-        (Verdict::Fail, "an applied migration has another text than this release's: use the release that belongs to this database")
+        (
+            Verdict::Fail,
+            "an applied migration has another text than this release's: use the release that belongs to this database",
+        )
     } else if !state.missing.is_empty() {
         (Verdict::Fail, "run `oncebox migrate`")
     } else {
@@ -171,7 +198,11 @@ async fn schema(link: &mut Link, findings: &mut Findings) -> bool {
     match link.statement(async |c| store::missing_rights(c).await).await {
         Ok(missing) => {
             let verdict = Verdict::first(&[(Verdict::Fail, !missing.is_empty())]);
-            let seen = if missing.is_empty() { "enough for every role".to_owned() } else { format!("missing: {}", missing.join(", ")) };
+            let seen = if missing.is_empty() {
+                "enough for every role".to_owned()
+            } else {
+                format!("missing: {}", missing.join(", "))
+            };
             findings.note("rights", verdict, seen, "grant them to the role in DATABASE_URL");
             verdict == Verdict::Ok
         }
@@ -186,7 +217,9 @@ async fn schema(link: &mut Link, findings: &mut Findings) -> bool {
 async fn publisher(link: &mut Link, findings: &mut Findings) {
     let name = "role oncebox_publisher";
     match link.statement(async |c| store::publisher_role(c).await).await {
-        Ok(Some(true)) => findings.note(name, Verdict::Ok, "may call oncebox.submit".to_owned(), ""),
+        Ok(Some(true)) => {
+            findings.note(name, Verdict::Ok, "may call oncebox.submit".to_owned(), "")
+        }
         Ok(Some(false)) => {
             let seen = "may not call oncebox.submit".to_owned();
             findings.note(name, Verdict::Warn, seen, "run `oncebox migrate` again");
@@ -239,7 +272,11 @@ async fn waiting(link: &mut Link, findings: &mut Findings) {
         ("dead letters", backlog.dead_letters, "`oncebox dead list` shows them"),
         ("unknown operations", backlog.unknown, "`oncebox ops list --status unknown` shows them"),
         ("parked operations", backlog.parked, "`oncebox ops list --phase parked` shows them"),
-        ("expired claims", backlog.expired_leases, "start role maintain and a worker: nobody takes over"),
+        (
+            "expired claims",
+            backlog.expired_leases,
+            "start role maintain and a worker: nobody takes over",
+        ),
     ];
     for (check, count, fix) in counted {
         findings.note(check, Verdict::first(&[(Verdict::Warn, count > 0)]), count.to_string(), fix);

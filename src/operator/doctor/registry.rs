@@ -3,7 +3,10 @@
 use std::collections::BTreeSet;
 
 use super::{Findings, Verdict};
+use crate::config::contract_secret;
 use crate::contract_file::{LoadedContract, load_all};
+use crate::domain::contract::HttpRequest;
+use crate::domain::contract::template::SecretRef;
 use crate::operator::Context;
 use crate::operator::failure::chain;
 use crate::store::{self, Registered};
@@ -55,7 +58,8 @@ pub(super) async fn check(
 
 /// Whether somebody serves what submissions get.
 fn current(registry: &[Registered], live: &[(String, String, i64)], findings: &mut Findings) {
-    for Registered { tool, version, .. } in registry.iter().filter(|registered| registered.current) {
+    for Registered { tool, version, .. } in registry.iter().filter(|registered| registered.current)
+    {
         let workers = live.iter().find(|(t, v, _)| t == tool && v == version);
         let workers = workers.map_or(0, |(_, _, workers)| *workers);
         let verdict = Verdict::first(&[(Verdict::Warn, workers == 0)]);
@@ -76,19 +80,59 @@ fn compare(
     let check = "contract";
     if let Some(section) = contract.unsupported().into_iter().next() {
         let seen = format!("{name}: {}: {}", section.pointer, section.sentence);
-        return findings.note(check, Verdict::Fail, seen, "leave the section out; the tool is not served");
+        return findings.note(
+            check,
+            Verdict::Fail,
+            seen,
+            "leave the section out; the tool is not served",
+        );
+    }
+    let lost: Vec<String> = contract
+        .http()
+        .map(HttpRequest::secrets)
+        .unwrap_or_default()
+        .into_iter()
+        .filter(|secret| contract_secret(secret).is_none())
+        .map(named)
+        .collect();
+    if !lost.is_empty() {
+        let seen = format!("{name}: not found here: {}", lost.join(", "));
+        findings.note(
+            check,
+            Verdict::Warn,
+            seen,
+            "set it where workers run; without it nothing is sent",
+        );
     }
     let stands = registry.iter().find(|r| r.tool == tool && r.version == version);
     match stands {
         Some(stands) if stands.material_digest != contract.material_digest() => {
             let seen = format!("{name}: its material part differs from the registered version's");
-            findings.note(check, Verdict::Fail, seen, "give the file a new version; the tool is not served");
+            findings.note(
+                check,
+                Verdict::Fail,
+                seen,
+                "give the file a new version; the tool is not served",
+            );
         }
         Some(_) => findings.note(check, Verdict::Ok, format!("{name}: as registered"), ""),
         None if database_usable => {
             let seen = format!("{name}: not registered yet");
-            findings.note(check, Verdict::Warn, seen, "a worker registers it at its start, `oncebox contract activate` makes it current");
+            findings.note(
+                check,
+                Verdict::Warn,
+                seen,
+                "a worker registers it at its start, `oncebox contract activate` makes it current",
+            );
         }
         None => findings.note(check, Verdict::Ok, format!("{name}: readable"), ""),
+    }
+}
+
+/// The reference as the contract writes it. A name is no secret.
+fn named(secret: &SecretRef) -> String {
+    match secret {
+        SecretRef::Env(name) => format!("${{env:{name}}}"),
+        SecretRef::File(path) => format!("${{file:{path}}}"),
     }
 }

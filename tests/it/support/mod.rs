@@ -18,6 +18,7 @@ pub(crate) mod login;
 pub(crate) mod management;
 pub(crate) mod process;
 pub(crate) mod servers;
+pub(crate) mod wire;
 pub(crate) mod world;
 
 use std::time::{Duration, Instant};
