@@ -7,6 +7,7 @@ mod canonical_json;
 mod consumer;
 mod end_to_end;
 mod faults;
+mod pooler;
 mod raw_amqp;
 mod relay_confirms;
 mod relay_parks;

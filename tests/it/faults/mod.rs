@@ -2,5 +2,8 @@
 
 mod cut_postgres;
 mod cut_rabbitmq;
+mod killed;
+mod lost_broker;
 mod own_servers;
+mod restarts;
 mod stage;
