@@ -12,7 +12,7 @@ const KILLED_IN_A_ROW: usize = 6;
 
 #[tokio::test]
 async fn a_worker_killed_at_any_step_leaves_one_effect_or_an_honest_unknown() {
-    let report = killed_at_every_step("worker", "relay,maintain").await;
+    let report = killed_at_every_step("worker", "relay").await;
     let applied = report.by_ending.get("applied").copied().unwrap_or_default();
     let unknown = report.by_ending.get("unknown worker_lost").copied().unwrap_or_default();
     assert_eq!(applied + unknown, report.operations);
@@ -22,16 +22,17 @@ async fn a_worker_killed_at_any_step_leaves_one_effect_or_an_honest_unknown() {
 
 #[tokio::test]
 async fn a_relay_killed_at_any_step_loses_no_message() {
-    let report = killed_at_every_step("relay", "worker,maintain").await;
+    let report = killed_at_every_step("relay", "worker").await;
     assert_eq!(report.by_ending.get("applied"), Some(&report.operations));
 }
 
 /// Each process is frozen at its n-th chunk to PostgreSQL, before the server has it or before its
-/// answer is there, and killed in that state.
-async fn killed_at_every_step(role: &str, others: &str) -> Report {
+/// answer is there, and killed in that state. Maintain comes last: what it published again meanwhile
+/// would be claimed and killed with its worker again and again, and be parked for that.
+async fn killed_at_every_step(role: &str, other: &str) -> Report {
     let stage = Stage::new().await;
     let (cutter, through) = Cutter::before(&stage.world.database).await;
-    let others = stage.run(others, &[]);
+    let other = stage.run(other, &[]);
     let steps = count_steps(&stage, &cutter, role, &through).await;
     for loss in [Loss::FrozenRequest, Loss::FrozenAnswer] {
         let mut killed = 0;
@@ -52,8 +53,8 @@ async fn killed_at_every_step(role: &str, others: &str) -> Report {
         println!("{role}, {loss:?}: {killed} of {steps} killed in the middle");
         assert!(killed * 3 >= steps, "only {killed} of {steps} were killed in the middle");
     }
-    let last = stage.run(role, &[]);
-    stage.end(vec![last, others]).await
+    let last = stage.run(&format!("{role},maintain"), &[]);
+    stage.end(vec![last, other]).await
 }
 
 /// Chunks from the start of a process to the end of its first operations.
@@ -63,5 +64,6 @@ async fn count_steps(stage: &Stage, cutter: &Cutter, role: &str, through: &str) 
     let (steps, _) = cutter.chunks();
     assert!(process.runs());
     process.kill();
-    steps
+    // An idle relay polls on, the more the longer the others take.
+    steps.min(80)
 }

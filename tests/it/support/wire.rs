@@ -83,11 +83,7 @@ impl Wire {
     }
 
     pub(crate) async fn purge(&self, tool: &str) -> u32 {
-        self.channel()
-            .await
-            .queue_purge(self.queue(tool).into(), Default::default())
-            .await
-            .unwrap()
+        self.channel().await.queue_purge(self.queue(tool).into(), Default::default()).await.unwrap()
     }
 
     pub(crate) async fn delete_exchange(&self) {
@@ -215,7 +211,8 @@ pub(crate) async fn rabbitmqctl(servers: &Servers, arguments: &[&str]) {
     let environment =
         std::fs::read(format!("/proc/{}/environ", servers.variable("RABBITMQ_PID"))).unwrap();
     let environment = String::from_utf8_lossy(&environment).into_owned();
-    let find = "ls -d /usr/lib/rabbitmq/lib/rabbitmq_server-*/sbin/rabbitmqctl | sort -V | tail -n 1";
+    let find =
+        "ls -d /usr/lib/rabbitmq/lib/rabbitmq_server-*/sbin/rabbitmqctl | sort -V | tail -n 1";
     let script = format!("exec ${{RABBITMQ_BIN:-$(dirname \"$({find})\")}}/rabbitmqctl \"$@\"");
     let mut command = Command::new("bash");
     command.args(["-c", &script, "rabbitmqctl"]).args(arguments).stdin(Stdio::null());
