@@ -8,8 +8,8 @@ create table oncebox.settings (
     name  text primary key check (octet_length(name) between 1 and 100),
     value text not null check (octet_length(value) <= 1000)
 );
-comment on table oncebox.settings is 'Deployment switches that SQL functions need: key_allows_email (on/off), submit_lock_timeout.';
-insert into oncebox.settings (name, value) values ('key_allows_email', 'off'), ('submit_lock_timeout', '5s');
+comment on table oncebox.settings is 'Deployment switches that SQL functions need: key_allows_email (on/off).';
+insert into oncebox.settings (name, value) values ('key_allows_email', 'off');
 
 create table oncebox.contracts (
     tool_name       text collate "C" not null check (tool_name ~ '^[a-z0-9]([a-z0-9_.-]{0,62}[a-z0-9])?$'),
@@ -150,4 +150,4 @@ create table oncebox.publishers (
     tenant_id text collate "C" not null check (octet_length(tenant_id) <= 63),
     primary key (role, tenant_id)
 );
-comment on table oncebox.publishers is 'A database role with rows here may submit for these tenants only; a role without rows for every tenant.';
+comment on table oncebox.publishers is 'A login role (session_user) with rows here may submit for these tenants only; one without rows for every tenant. Membership in a role with rows limits nobody.';

@@ -5,35 +5,42 @@
 -- Waiting for somebody else's uncommitted insert ends at a lock time-out with an error, which is
 -- never turned into an answer: the other may still roll back.
 
+-- Nobody who calls the door may change what runs behind it. Bodies written after `return` are read
+-- once, here: no search path, temporary object or string setting of a later session reaches them.
+-- The other functions fix their search path with pg_temp last; left out, it would be searched FIRST
+-- for types, and a caller's temporary domain `uuid` or `json` would run its check as our owner.
+
 -- Time-ordered id (RFC 9562, version 7): milliseconds, then random bits.
 create function oncebox.new_id() returns uuid
-language sql volatile parallel safe set search_path = pg_catalog as $$
-    select encode(
-        set_bit(set_bit(
-            overlay(uuid_send(gen_random_uuid())
-                    placing substring(int8send(floor(extract(epoch from clock_timestamp()) * 1000)::bigint) from 3)
-                    from 1 for 6),
-            52, 1), 53, 1), 'hex')::uuid
-$$;
+language sql volatile parallel safe
+return encode(
+    set_bit(set_bit(
+        overlay(uuid_send(gen_random_uuid())
+                placing substring(int8send(floor(extract(epoch from clock_timestamp()) * 1000)::bigint) from 3)
+                from 1 for 6),
+        52, 1), 53, 1), 'hex')::uuid;
 
 -- The shapes of domain/key/shape.rs; a test holds the two side by side.
 create function oncebox.looks_secret(part text) returns boolean
-language sql immutable parallel safe set search_path = pg_catalog as $$
-    select part collate "C" ~ '(^|[^A-Za-z0-9])(sk|rk)_(live|test)_[A-Za-z0-9]'
-        or part collate "C" ~ '(^|[^A-Za-z0-9])whsec_[A-Za-z0-9+/]'
-        or part collate "C" ~ '(^|[^A-Za-z0-9])Bearer +[A-Za-z0-9._~+/-]'
-        or part collate "C" ~ '(^|[^A-Za-z0-9])[Bb][Ee][Aa][Rr][Ee][Rr] +[A-Za-z0-9._~+/-]{16}'
-        or part collate "C" ~ '(^|[^A-Za-z0-9])eyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.'
-        or part collate "C" ~ '(^|[^A-Za-z0-9])(gh[oprsu]|github_pat)_[A-Za-z0-9]'
-        or part collate "C" ~ '(^|[^A-Za-z0-9])A(KI|SI)A[A-Z0-9]{16}'
-        or part collate "C" ~ '(^|[^A-Za-z0-9])xox[abeoprs]-[A-Za-z0-9]'
-        or part collate "C" ~ '-----BEGIN'
-$$;
+language sql immutable parallel safe
+return part collate "C" ~ '(^|[^A-Za-z0-9])(sk|rk)_(live|test)_[A-Za-z0-9]'
+    or part collate "C" ~ '(^|[^A-Za-z0-9])whsec_[A-Za-z0-9+/]'
+    or part collate "C" ~ '(^|[^A-Za-z0-9])Bearer +[A-Za-z0-9._~+/-]'
+    or part collate "C" ~ '(^|[^A-Za-z0-9])[Bb][Ee][Aa][Rr][Ee][Rr] +[A-Za-z0-9._~+/-]{16}'
+    or part collate "C" ~ '(^|[^A-Za-z0-9])eyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.'
+    or part collate "C" ~ '(^|[^A-Za-z0-9])(gh[oprsu]|github_pat)_[A-Za-z0-9]'
+    or part collate "C" ~ '(^|[^A-Za-z0-9])A(KI|SI)A[A-Z0-9]{16}'
+    or part collate "C" ~ '(^|[^A-Za-z0-9])xox[abeoprs]-[A-Za-z0-9]'
+    or part collate "C" ~ '-----BEGIN';
 
 create function oncebox.looks_like_email(part text) returns boolean
-language sql immutable parallel safe set search_path = pg_catalog as $$
-    select part collate "C" ~ '[^ @](@|%40)([^ @.]+\.)+[^ @.0-9]{2}'
-$$;
+language sql immutable parallel safe
+return part collate "C" ~ '[^ @](@|%40)([^ @.]+\.)+[^ @.0-9]{2}';
+
+-- Unicode category Cc, which is what Rust's char::is_control asks for.
+create function oncebox.holds_control(part text) returns boolean
+language sql immutable parallel safe
+return part collate "C" ~ '[\u0001-\u001f\u007f-\u009f]';
 
 -- The operation key by the rule of domain/key.rs; a test holds the two side by side.
 create function oncebox.operation_key(tenant text, environment text, workflow_id text, step_id text) returns text
@@ -56,10 +63,10 @@ begin
             end if;
         else
             if octet_length(convert_to(part, 'UTF8')) > 200 then
-                raise exception 'oncebox: % is longer than 200 bytes', part_name using errcode = '22023';
+                raise exception 'oncebox: % is longer than 200 bytes; use a shorter id', part_name using errcode = '22023';
             end if;
-            if part collate "C" ~ '[\u0001-\u001f\u007f-\u009f]' then
-                raise exception 'oncebox: % holds a control character', part_name using errcode = '22023';
+            if oncebox.holds_control(part) then
+                raise exception 'oncebox: % holds a control character; use an opaque id', part_name using errcode = '22023';
             end if;
         end if;
         if oncebox.looks_secret(part) then
@@ -95,6 +102,11 @@ end $$;
 create constraint trigger outbox_wakes_relay after insert on oncebox.outbox
     deferrable initially deferred for each row execute function oncebox.wake_relay();
 
+-- The advisory lock of one ordering key. Two keys that share a number wait for each other; no harm.
+create function oncebox.order_lock(tenant text, environment text, tool text, ordering_key text) returns bigint
+language sql stable parallel safe
+return hashtextextended(concat_ws(chr(1), tenant, environment, tool, ordering_key), 0);
+
 -- Inserts what is not there yet, in key order, with outbox row and trace; answers the ids inserted.
 -- Array members with the same index belong to one submission. Takes no lock on existing records;
 -- waits at most five seconds for an uncommitted insert of the same key (55P03: the caller rolls
@@ -109,14 +121,16 @@ declare
     ordered record;
     inserted uuid[];
 begin
-    if current_setting('synchronous_commit') in ('off', 'local') then
+    if current_setting('synchronous_commit') not in ('on', 'remote_apply') then
         perform set_config('synchronous_commit', 'on', true);
     end if;
-    -- One lock an ordering key, in one order, held to the commit: numbers then follow commits.
+    -- One lock an ordering key, in one order, held to the commit: numbers then follow commits. A
+    -- submission whose record stands takes no number, so it keeps nobody waiting either.
     for ordered in
-        select distinct hashtextextended(concat_ws(chr(1), t.tenant, t.environment, t.tool, t.ordering_key), 0) as lock_key
-        from unnest(tenants, environments, tools, ordering_keys) as t(tenant, environment, tool, ordering_key)
+        select distinct oncebox.order_lock(t.tenant, t.environment, t.tool, t.ordering_key) as lock_key
+        from unnest(tenants, environments, tools, ordering_keys, keys) as t(tenant, environment, tool, ordering_key, key)
         where t.ordering_key is not null
+          and not exists (select from oncebox.operations o where o.tenant_id = t.tenant and o.operation_key = t.key)
         order by 1
     loop
         perform pg_advisory_xact_lock(ordered.lock_key);
@@ -160,26 +174,37 @@ begin
 end $$;
 
 -- Opens a rejected, never sent record again, if it is still as it was read (`seen`): queued, with a
--- new outbox row, the new submission's actor and attempts from zero. False: read again and answer
--- what is there.
+-- new outbox row, attempts from zero, and of the new submission all that is not the request: its
+-- actor, metadata, ordering key and times. With an ordering key it takes a new number, under the
+-- lock: under the old one it would run beside those that went ahead meanwhile. False: read again and
+-- answer what is there.
 create function oncebox.reopen_operation(
     id uuid, seen timestamptz, tool text, version text, fingerprint text, digest text,
-    arguments_text text, metadata_text text, actor text, not_before timestamptz, traceparent text
+    arguments_text text, metadata_text text, actor text, ordering_key text, not_before timestamptz,
+    distinct_from text, traceparent text
 ) returns boolean
 language plpgsql volatile set search_path = pg_catalog, pg_temp set lock_timeout = '5s' as $$
 declare
     opened oncebox.operations;
 begin
-    if current_setting('synchronous_commit') in ('off', 'local') then
+    if current_setting('synchronous_commit') not in ('on', 'remote_apply') then
         perform set_config('synchronous_commit', 'on', true);
+    end if;
+    if reopen_operation.ordering_key is not null then
+        perform pg_advisory_xact_lock(oncebox.order_lock(o.tenant_id, o.environment, reopen_operation.tool, reopen_operation.ordering_key))
+        from oncebox.operations o where o.operation_id = id;
     end if;
     update oncebox.operations o
     set status = 'pending', phase = 'queued', reason = null, tool_name = reopen_operation.tool,
         tool_version = version, request_fingerprint = fingerprint, material_digests = digest::json,
         arguments = arguments_text::json, metadata = metadata_text::json, actor = reopen_operation.actor,
-        traceparent = reopen_operation.traceparent, attempts = 0, deferrals = 0, lost_claims = 0, sweeps = 0,
+        traceparent = reopen_operation.traceparent, distinct_from = reopen_operation.distinct_from,
+        attempts = 0, deferrals = 0, lost_claims = 0, sweeps = 0,
         opened_at = clock_timestamp(), due_at = greatest(clock_timestamp(), not_before),
-        queued_at = greatest(clock_timestamp(), not_before), waiting_for_order = false, updated_at = clock_timestamp()
+        queued_at = greatest(clock_timestamp(), not_before),
+        ordering_key = reopen_operation.ordering_key,
+        order_number = case when reopen_operation.ordering_key is not null then nextval('oncebox.order_numbers') end,
+        waiting_for_order = false, order_released = false, updated_at = clock_timestamp()
     where o.operation_id = id and o.status = 'rejected' and o.first_sent_at is null and o.updated_at = seen
     returning o.* into opened;
     if not found then
@@ -267,6 +292,10 @@ begin
     if ordering_key is not null and not_before is not null then
         raise exception 'oncebox: ordering_key and not_before exclude each other' using errcode = '22023';
     end if;
+    -- Further away than every program here can read a time: such a row would stop its reader.
+    if not_before >= '9000-01-01 00:00:00+00' then
+        raise exception 'oncebox: not_before must be before the year 9000' using errcode = '22023';
+    end if;
     if octet_length(ordering_key) not between 1 and 200 or octet_length(actor) > 200
        or octet_length(distinct_from) > 1400 then
         raise exception 'oncebox: ordering_key and actor may have 200 bytes, distinct_from 1400' using errcode = '22023';
@@ -301,11 +330,13 @@ begin
             and (submit.tool_version is null or existing.tool_version = submit.tool_version)
             and existing.arguments::text = submit.arguments::text;
         if existing.status = 'rejected' and existing.first_sent_at is null
-           and existing.reason is distinct from 'suspected_twin' and version is not null
-           and (same or (existing.reason = 'invalid_arguments' and existing.request_fingerprint is null)) then
+           and existing.reason is distinct from 'suspected_twin'
+           and (same or (version is not null
+                and existing.reason = 'invalid_arguments' and existing.request_fingerprint is null)) then
             if oncebox.reopen_operation(existing.operation_id, existing.updated_at, tool,
                     case when same then existing.tool_version else version end,
-                    null, null, arguments::text, metadata::text, actor, not_before, traceparent) then
+                    null, null, arguments::text, metadata::text, actor,
+                    ordering_key, not_before, distinct_from, traceparent) then
                 select o.* into existing from oncebox.operations o where o.operation_id = existing.operation_id;
                 return oncebox.submission_envelope(existing, false);
             end if;

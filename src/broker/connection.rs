@@ -265,7 +265,7 @@ fn connect_error(error: &lapin::Error) -> BrokerError {
 }
 
 /// One TLS implementation for the whole process; whoever comes first installs the same one.
-fn install_crypto_provider() {
+pub(super) fn install_crypto_provider() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
         if rustls::crypto::ring::default_provider().install_default().is_err() {

@@ -30,6 +30,8 @@ mod lane;
 
 pub mod dead;
 
+mod version;
+
 pub mod error;
 
 pub use amqp_url::AmqpUrl;
@@ -41,6 +43,7 @@ pub use envelope::{Envelope, IncomingMessage, OutgoingMessage, Unreadable, read_
 pub use error::BrokerError;
 pub use publisher::{PublishResult, Publisher};
 pub use topology::Names;
+pub use version::broker_version;
 
 /// Log targets of the client library that print message contents.
 pub const SILENCED_LOG_TARGETS: &[&str] = &["lapin::returned_messages"];

@@ -92,7 +92,7 @@ async fn open(uri: &AMQPUri, socket: &Socket) -> io::Result<GuardedStream> {
 }
 
 /// Trusts what the machine trusts (`SSL_CERT_FILE` names another set).
-fn tls_connector() -> io::Result<TlsConnector> {
+pub(super) fn tls_connector() -> io::Result<TlsConnector> {
     let mut roots = RootCertStore::empty();
     let found = rustls_native_certs::load_native_certs();
     roots.add_parsable_certificates(found.certs);

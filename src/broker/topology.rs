@@ -95,17 +95,12 @@ impl Broker {
     pub async fn declare_base(&self) -> Result<(), BrokerError> {
         let names = self.names();
         let to = Declaring::begin(self).await?;
-        to.exchange(&names.operations(), ExchangeKind::Topic).await?;
-        to.exchange(&names.results(), ExchangeKind::Topic).await?;
-        to.exchange(&names.dead(), ExchangeKind::Fanout).await?;
-        to.queue(&names.unreadable(), quorum(None)).await?;
-        // The default exchange routes by queue name, so this step needs no binding.
-        let to_unreadable = DeadLetters {
-            exchange: "",
-            routing_key: Some(names.unreadable()),
-            delivery_limit: DEAD_DELIVERY_LIMIT,
-        };
-        to.queue(&names.dead(), quorum(Some(to_unreadable))).await?;
+        for (exchange, kind) in base_exchanges(names) {
+            to.exchange(&exchange, kind).await?;
+        }
+        for (queue, arguments) in base_queues(names) {
+            to.queue(&queue, arguments).await?;
+        }
         to.bind(&names.dead(), &names.dead(), "").await?;
         to.end().await
     }
@@ -118,13 +113,71 @@ impl Broker {
     pub async fn declare_tool(&self, tool: &str) -> Result<(), BrokerError> {
         check_tool(tool)?;
         let (names, queue) = (self.names(), self.names().tool(tool));
-        let dead = names.dead();
-        let dead_letters =
-            DeadLetters { exchange: &dead, routing_key: None, delivery_limit: DELIVERY_LIMIT };
         let to = Declaring::begin(self).await?;
-        to.queue(&queue, quorum(Some(dead_letters))).await?;
+        to.queue(&queue, tool_arguments(names)).await?;
         to.bind(&queue, &names.operations(), tool).await?;
         to.end().await
+    }
+
+    /// What of the base is missing or differs from what this release declares. Creates nothing.
+    ///
+    /// # Errors
+    /// The connection is gone, or the broker refuses to tell.
+    pub async fn check_base(&self) -> Result<Vec<BrokerError>, BrokerError> {
+        let mut wrong = Vec::new();
+        for (exchange, kind) in base_exchanges(self.names()) {
+            wrong.extend(self.check_exchange(&exchange, kind).await?);
+        }
+        for (queue, arguments) in base_queues(self.names()) {
+            wrong.extend(self.check_queue(&queue, arguments).await?);
+        }
+        Ok(wrong)
+    }
+
+    /// How a tool's queue is missing or differs from what this release declares. Creates nothing.
+    ///
+    /// # Errors
+    /// The connection is gone, or the broker refuses to tell.
+    pub async fn check_tool(&self, tool: &str) -> Result<Option<BrokerError>, BrokerError> {
+        check_tool(tool)?;
+        self.check_queue(&self.names().tool(tool), tool_arguments(self.names())).await
+    }
+
+    async fn check_exchange(
+        &self,
+        name: &str,
+        kind: ExchangeKind,
+    ) -> Result<Option<BrokerError>, BrokerError> {
+        let to = Declaring::begin(self).await?;
+        let passive = ExchangeDeclareOptions { passive: true, ..ExchangeDeclareOptions::default() };
+        let look =
+            to.channel.exchange_declare(short(name)?, kind.clone(), passive, FieldTable::default());
+        let found = self.request("look at an exchange", look).await;
+        match found.map_err(|error| error.about(name)) {
+            Err(error) => wrong_only(error),
+            // It exists, so declaring it compares and creates nothing.
+            Ok(()) => match to.exchange(name, kind).await {
+                Err(error) => wrong_only(error),
+                Ok(()) => to.end().await.map(|()| None),
+            },
+        }
+    }
+
+    async fn check_queue(
+        &self,
+        name: &str,
+        arguments: FieldTable,
+    ) -> Result<Option<BrokerError>, BrokerError> {
+        match self.count(name).await {
+            Err(error) => wrong_only(error),
+            Ok(_) => {
+                let to = Declaring::begin(self).await?;
+                match to.queue(name, arguments).await {
+                    Err(error) => wrong_only(error),
+                    Ok(()) => to.end().await.map(|()| None),
+                }
+            }
+        }
     }
 
     /// How many messages wait in a tool's queue, those in consumers' hands not counted.
@@ -208,6 +261,47 @@ impl<'a> Declaring<'a> {
     async fn end(self) -> Result<(), BrokerError> {
         self.broker.request("close a channel", self.channel.close(200, "done".into())).await
     }
+}
+
+/// A finding about the topology is an answer; anything else is a failure to find out.
+fn wrong_only(error: BrokerError) -> Result<Option<BrokerError>, BrokerError> {
+    match error {
+        BrokerError::Missing { .. } | BrokerError::Differs { .. } => Ok(Some(error)),
+        BrokerError::Settings { .. }
+        | BrokerError::Connect { .. }
+        | BrokerError::Refused { .. }
+        | BrokerError::ConnectionLost { .. }
+        | BrokerError::ChannelClosed { .. }
+        | BrokerError::Timeout { .. }
+        | BrokerError::Blocked => Err(error),
+    }
+}
+
+fn base_exchanges(names: &Names) -> [(String, ExchangeKind); 3] {
+    [
+        (names.operations(), ExchangeKind::Topic),
+        (names.results(), ExchangeKind::Topic),
+        (names.dead(), ExchangeKind::Fanout),
+    ]
+}
+
+/// In the order in which they refer to each other.
+fn base_queues(names: &Names) -> [(String, FieldTable); 2] {
+    // The default exchange routes by queue name, so this step needs no binding.
+    let to_unreadable = DeadLetters {
+        exchange: "",
+        routing_key: Some(names.unreadable()),
+        delivery_limit: DEAD_DELIVERY_LIMIT,
+    };
+    [(names.unreadable(), quorum(None)), (names.dead(), quorum(Some(to_unreadable)))]
+}
+
+fn tool_arguments(names: &Names) -> FieldTable {
+    quorum(Some(DeadLetters {
+        exchange: &names.dead(),
+        routing_key: None,
+        delivery_limit: DELIVERY_LIMIT,
+    }))
 }
 
 struct DeadLetters<'a> {

@@ -27,7 +27,6 @@ pub(super) async fn run(
     let mut link = Link::new(&database, "worker alive", Duration::from_secs(10));
     let mut beat = interval(BEAT);
     beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut welcomed = false;
     loop {
         tokio::select! {
             _ = beat.tick() => {}
@@ -43,25 +42,24 @@ pub(super) async fn run(
             );
             continue;
         }
-        if !welcomed {
-            welcomed = welcome(&mut link, &served).await;
-        }
+        // Not only once: another worker may park while this one's first sign of life is on its way.
+        welcome(&mut link, &served).await;
     }
     drop(link.statement(async |connection| store::sign_off(connection, &worker).await).await);
 }
 
-/// Sets going what was parked because no worker had its version. True when nothing is left.
-async fn welcome(link: &mut Link, served: &[(String, String)]) -> bool {
+/// Sets going what was parked because no worker had its version.
+async fn welcome(link: &mut Link, served: &[(String, String)]) {
     loop {
         match link.transaction(async |connection| unpark(connection, served).await).await {
-            Ok(0) => return true,
+            Ok(0) => return,
             Ok(count) => info!(count, "operations go on that had waited for a contract version"),
             Err(error) => {
                 warn!(
                     error = &error as &dyn std::error::Error,
                     "operations that wait for a version stay parked for now"
                 );
-                return false;
+                return;
             }
         }
     }

@@ -20,7 +20,7 @@ pub(super) struct Arrived {
     pub(super) key: String,
     pub(super) message: IncomingMessage,
     pub(super) handle: AckHandle,
-    since: Instant,
+    busy_since: Option<Instant>,
 }
 
 impl Arrived {
@@ -37,7 +37,7 @@ impl Arrived {
                 key: envelope.operation_key,
                 message,
                 handle,
-                since: Instant::now(),
+                busy_since: None,
             }),
             Err(unreadable) => Err(Box::new((letter(&message, unreadable.reason), handle))),
         }
@@ -49,9 +49,9 @@ impl Arrived {
         DeadLetter { operation: Some(self.operation), tenant: Some(self.tenant.clone()), ..letter }
     }
 
-    /// Whether its row has been busy long enough.
-    pub(super) fn busy_too_long(&self) -> bool {
-        self.since.elapsed() > BUSY_FOR
+    /// Its row was busy. Says whether it has been busy long enough.
+    pub(super) fn busy_too_long(&mut self) -> bool {
+        self.busy_since.get_or_insert_with(Instant::now).elapsed() > BUSY_FOR
     }
 }
 

@@ -51,6 +51,7 @@ impl SendGuard for Guard {
             let (answer, marked) = oneshot::channel();
             let ask = ToMark { operation: self.held.operation(), ticket: self.ticket, answer };
             marker.send(ask).await.map_err(|_| NotSent::Draining)?;
+            // A mark that nobody waits for any more may still be written: the settle takes it back.
             if !marked.await.unwrap_or(false) {
                 return Err(NotSent::ClaimLost);
             }
@@ -67,9 +68,12 @@ impl SendGuard for Guard {
     }
 }
 
-/// Makes one attempt. Ends when the tool answers, or when the claim is certainly lost.
+/// Makes one attempt. Ends when the tool answers. Before the gate is open it also ends with the
+/// claim; after that a request on the wire is waited for, since its answer may be the proof, while a
+/// tool written in Rust, which sets itself no end, is stopped.
 pub(super) async fn attempt(kind: &ToolKind, call: &Call, guard: Guard) -> Learned {
     let passage = Arc::clone(&guard.passage);
+    let opened = || passage.opened.load(Ordering::Acquire);
     let mut held = guard.held.clone();
     let gate = Gate::new(guard);
     let made = async {
@@ -80,17 +84,23 @@ pub(super) async fn attempt(kind: &ToolKind, call: &Call, guard: Guard) -> Learn
             ToolKind::Transactional(_) => crate::tool::Attempted::not_sent(NotSent::Tool),
         }
     };
-    let learned = tokio::select! {
-        made = AssertUnwindSafe(made).catch_unwind() => made.map(crate::tool::Attempted::into_learned),
-        () = held.lost() => {
-            let opened = passage.opened.load(Ordering::Acquire);
-            return if opened { Learned::Ambiguous(Ambiguity::WorkerLost) } else { Learned::NotSent(NotSent::ClaimLost) };
+    let over = async {
+        held.over().await;
+        if opened() && matches!(kind, ToolKind::Http(_)) {
+            std::future::pending::<()>().await;
         }
     };
-    let opened = passage.opened.load(Ordering::Acquire);
+    let learned = tokio::select! {
+        biased;
+        made = AssertUnwindSafe(made).catch_unwind() => made.map(crate::tool::Attempted::into_learned),
+        () = over => {
+            let lost = Learned::Ambiguous(Ambiguity::WorkerLost);
+            return if opened() { lost } else { Learned::NotSent(NotSent::ClaimLost) };
+        }
+    };
     match learned {
         Ok(learned) => learned,
-        Err(_) if opened => Learned::Ambiguous(Ambiguity::Panicked),
+        Err(_) if opened() => Learned::Ambiguous(Ambiguity::Panicked),
         Err(_) => Learned::Panicked,
     }
 }

@@ -3,107 +3,92 @@
 //! Deliveries wait here, unclaimed, until their tool has room. A busy row is asked for again after a
 //! moment; after a second its message is put off in the database and acked.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Notify, mpsc, watch};
-use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, timeout};
-use tracing::warn;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until, timeout};
+use tracing::{error, warn};
 use uuid::Uuid;
 
 use super::arrived::Arrived;
-use super::claim::{self, Claiming, Started, Verdict};
-use super::effect::{Guard, Passage, attempt};
-use super::lease::Leases;
-use super::mark::ToMark;
-use super::settle::Finished;
-use super::transact::ToCommit;
-use super::{WorkerSettings, ack_all, pause};
+use super::batch::BUSY_AGAIN;
+use super::claim::{self, Claiming, Verdict};
+use super::start::Starter;
+use super::{Stop, WorkerSettings, ack_all, pause, refused};
 use crate::broker::{AckHandle, Broker, Consumer, Delivery};
-use crate::domain::rule::Resend;
 use crate::store::{self, DeadLetter, Link, StoreError};
-use crate::tool::{Call, ToolKind};
-
-/// How soon a busy row is asked for again.
-const BUSY_AGAIN: Duration = Duration::from_millis(50);
 
 /// How long a message is put off whose row stays busy.
 const BUSY_LATER: Duration = Duration::from_secs(1);
 
-/// How long deliveries wait here at the longest before somebody looks whether they can start.
-const LOOK_ANYWAY: Duration = Duration::from_secs(1);
-
-/// The worker's hands: what has arrived, what is claimed, what runs.
+/// The worker's hands: what has arrived and is not claimed.
 pub(super) struct Intake {
     claiming: Claiming,
+    starter: Starter,
     link: Link,
     concurrency: u32,
     batch: usize,
-    margin: Duration,
-    leases: Leases,
-    finished: mpsc::Sender<Finished>,
-    marker: mpsc::Sender<ToMark>,
-    committer: mpsc::Sender<ToCommit>,
     waiting: BTreeMap<String, VecDeque<Arrived>>,
     busy: VecDeque<(Instant, Arrived)>,
     alone: VecDeque<Arrived>,
-    effects: JoinSet<()>,
-    /// Rung when an operation is settled: there is room again.
+    /// One that has killed workers before runs now, or did a moment ago: nothing starts beside it.
+    solitary: bool,
+    /// Rung when there is room again.
     room: Arc<Notify>,
+    stop: Stop,
 }
 
 impl Intake {
     pub(super) fn new(
         settings: &WorkerSettings,
         claiming: Claiming,
-        leases: Leases,
-        finished: mpsc::Sender<Finished>,
-        marker: mpsc::Sender<ToMark>,
-        committer: mpsc::Sender<ToCommit>,
+        starter: Starter,
+        stop: Stop,
     ) -> Self {
         Self {
+            room: claiming.served.freed(),
             claiming,
+            starter,
             link: Link::new(&settings.database, "worker claim", Duration::from_secs(20)),
             concurrency: settings.concurrency,
             batch: usize::try_from(settings.batch).unwrap_or(200).max(1),
-            margin: settings.margin,
-            leases,
-            finished,
-            marker,
-            committer,
             waiting: BTreeMap::new(),
             busy: VecDeque::new(),
             alone: VecDeque::new(),
-            effects: JoinSet::new(),
-            room: Arc::new(Notify::new()),
+            solitary: false,
+            stop,
         }
     }
 
-    /// Consumes until the connection is lost or `shutdown` says stop. What was not started then goes
+    /// What goes on when nothing is consumed any more.
+    pub(super) fn into_starter(self) -> Starter {
+        self.starter
+    }
+
+    /// Consumes until the connection is lost or the worker stops. What was not started then goes
     /// back to its queue.
-    pub(super) async fn consume(&mut self, broker: &Broker, shutdown: &mut watch::Receiver<bool>) {
+    pub(super) async fn consume(&mut self, broker: &Broker) {
         let mut consumer = match Consumer::start(broker, &self.claiming.served.prefetches()).await {
             Ok(consumer) => consumer,
             Err(error) => {
                 warn!(error = &error as &dyn std::error::Error, "cannot consume; trying again");
-                drop(timeout(Duration::from_secs(1), shutdown.changed()).await);
+                drop(timeout(Duration::from_secs(1), self.stop.asked()).await);
                 return;
             }
         };
         let mut failures = 0_u32;
-        while !*shutdown.borrow() {
+        let mut stop = self.stop.clone();
+        while !stop.is_asked() {
             tokio::select! {
                 arrived = consumer.recv() => match arrived {
                     Ok(delivery) => self.take(delivery, &mut consumer).await,
                     Err(_) => break,
                 },
                 () = self.room.notified() => {}
-                () = self.next_busy() => {}
-                // A tool's pause after 401 or 403 ends without anybody saying so.
-                () = sleep(LOOK_ANYWAY) => {}
-                _ = shutdown.changed() => break,
+                () = self.next_try() => {}
+                () = stop.asked() => break,
             }
             match self.start_what_can().await {
                 Ok(()) => failures = 0,
@@ -161,28 +146,35 @@ impl Intake {
                 failures, "dead letters not kept yet; trying again"
             );
             pause(failures).await;
-            if handles.iter().all(AckHandle::is_stale) {
+            if self.stop.is_asked() || handles.iter().all(AckHandle::is_stale) {
                 return;
             }
         }
         ack_all(handles).await;
     }
 
-    async fn next_busy(&self) {
-        match self.busy.front() {
-            Some((at, _)) => tokio::time::sleep_until(*at).await,
+    /// Waits until a busy row is to be asked for again, or a tool's pause ends.
+    async fn next_try(&self) {
+        let busy = self.busy.front().map(|(at, _)| *at);
+        match busy.into_iter().chain(self.claiming.served.next_opening()).min() {
+            Some(at) => sleep_until(at).await,
             None => std::future::pending().await,
         }
     }
 
     /// Claims and starts until nothing more can start.
     async fn start_what_can(&mut self) -> Result<(), StoreError> {
-        while self.effects.try_join_next().is_some() {}
         self.busy_again();
-        if let Some(arrived) = self.next_alone() {
-            return self.claim(vec![arrived], true).await;
+        let idle = self.claiming.served.running() == 0;
+        self.solitary &= !idle;
+        if idle && let Some(arrived) = self.alone.pop_front() {
+            self.claim(vec![arrived], true).await?;
+            self.solitary = self.claiming.served.running() > 0;
+            // Nothing may have come of it; then the next one is not to wait for a ring.
+            self.room.notify_one();
+            return Ok(());
         }
-        if !self.alone.is_empty() {
+        if self.solitary || !self.alone.is_empty() {
             // Nothing new starts until that one has had the worker to itself.
             return Ok(());
         }
@@ -192,15 +184,11 @@ impl Intake {
                 return Ok(());
             }
             self.claim(startable, false).await?;
+            if !self.alone.is_empty() {
+                self.room.notify_one();
+                return Ok(());
+            }
         }
-    }
-
-    fn running(&self) -> u32 {
-        u32::try_from(self.effects.len()).unwrap_or(u32::MAX)
-    }
-
-    fn next_alone(&mut self) -> Option<Arrived> {
-        if self.effects.is_empty() { self.alone.pop_front() } else { None }
     }
 
     fn busy_again(&mut self) {
@@ -214,9 +202,11 @@ impl Intake {
 
     /// The deliveries that could start now, tools in turn. Stale ones come again by themselves.
     fn startable(&mut self) -> Vec<Arrived> {
-        let mut free = usize::try_from(self.concurrency.saturating_sub(self.running()))
-            .unwrap_or(usize::MAX)
-            .min(self.batch);
+        let free = self.concurrency.saturating_sub(self.claiming.served.running());
+        let mut free = usize::try_from(free).unwrap_or(usize::MAX).min(self.batch);
+        for waiting in self.waiting.values_mut() {
+            waiting.retain(|arrived| !arrived.handle.is_stale());
+        }
         let mut rooms: HashMap<String, u32> = HashMap::new();
         let mut startable = Vec::new();
         loop {
@@ -226,9 +216,6 @@ impl Intake {
                 let room = rooms.entry(tool.clone()).or_insert_with(lane);
                 if free == 0 || *room == 0 {
                     continue;
-                }
-                while waiting.front().is_some_and(|arrived| arrived.handle.is_stale()) {
-                    waiting.pop_front();
                 }
                 if let Some(arrived) = waiting.pop_front() {
                     *room -= 1;
@@ -257,6 +244,7 @@ impl Intake {
             (Err(error), Some(verdicts)) if !error.nothing_written() => {
                 self.find_out(verdicts).await
             }
+            (Err(error), _) if refused(&error) => return self.set_aside(asks, alone, &error).await,
             (Err(error), _) => {
                 self.put_back(asks);
                 return Err(error);
@@ -264,6 +252,30 @@ impl Intake {
             (Ok(()), None) => HashMap::new(),
         };
         self.carry_out(asks, verdicts, asked).await
+    }
+
+    /// A batch that will be refused again is claimed one by one; the message of a record that can
+    /// never be claimed is kept for an operator, so that it stops nobody.
+    async fn set_aside(
+        &mut self,
+        mut asks: Vec<Arrived>,
+        alone: bool,
+        why: &StoreError,
+    ) -> Result<(), StoreError> {
+        match asks.pop() {
+            Some(only) if asks.is_empty() => {
+                error!(operation_id = %only.operation, error = why as &dyn std::error::Error,
+                    "an operation cannot be claimed; its message is kept in dead_letters");
+                self.bury(vec![(only.letter("unclaimable"), only.handle)]).await;
+                Ok(())
+            }
+            last => {
+                for arrived in asks.into_iter().chain(last) {
+                    Box::pin(self.claim(vec![arrived], alone)).await?;
+                }
+                Ok(())
+            }
+        }
     }
 
     /// The answer to the commit was lost: which claims stand is read from the records. What is not
@@ -289,6 +301,10 @@ impl Intake {
                         error = &error as &dyn std::error::Error,
                         failures, "claims not read yet; trying again"
                     );
+                    if self.stop.is_asked() {
+                        // What is claimed now and not started runs out by itself.
+                        break HashSet::new();
+                    }
                     pause(failures).await;
                 }
             }
@@ -314,12 +330,12 @@ impl Intake {
         asked: Instant,
     ) -> Result<(), StoreError> {
         let (mut acks, mut put_off) = (Vec::new(), Vec::new());
-        for arrived in asks {
+        for mut arrived in asks {
             let operation = arrived.operation;
             // A second delivery of the same operation in one batch finds its verdict taken: in flight.
             match verdicts.remove(&operation) {
                 Some(Verdict::Run(started)) => {
-                    self.start(*started, arrived.handle, asked).await;
+                    self.starter.start(*started, arrived.handle, asked).await;
                     verdicts.insert(operation, Verdict::Ack);
                 }
                 Some(Verdict::Ack) => {
@@ -364,55 +380,6 @@ impl Intake {
         Ok(())
     }
 
-    /// Starts one attempt.
-    async fn start(&mut self, started: Started, handle: AckHandle, asked: Instant) {
-        let Started { run, serving, arguments } = started;
-        let record = run.step.record;
-        let Some(running) =
-            self.claiming.served.lane(&record.tool).map(|lane| lane.begin(&self.room))
-        else {
-            return;
-        };
-        let held = self.leases.hold(record.id, run.ticket.token.0, serving.rule.lease, asked);
-        let call = Call {
-            operation_id: record.id,
-            tenant: record.tenant,
-            environment: record.environment,
-            tool: record.tool,
-            tool_version: record.tool_version,
-            arguments: Arc::new(arguments),
-            idempotency_key: record.downstream_key.map(|key| key.key).unwrap_or_default(),
-            resend: run.ticket.is_resend(),
-            attempt: record.attempts,
-            traceparent: record.traceparent,
-        };
-        let (ticket, rule) = (run.ticket, serving.rule);
-        if let ToolKind::Transactional(tool) = serving.tool.kind() {
-            let ask = ToCommit { call, ticket, rule, tool: Arc::clone(tool), handle, running };
-            drop(self.committer.send(ask).await);
-            return;
-        }
-        let passage = Arc::new(Passage::default());
-        let guard = Guard {
-            ticket,
-            held,
-            margin: self.margin,
-            window_ends: run.send_within.map(|within| asked + within),
-            marker: (rule.resend == Resend::Never).then(|| self.marker.clone()),
-            passage: Arc::clone(&passage),
-        };
-        let finished = self.finished.clone();
-        self.effects.spawn(async move {
-            let learned = attempt(serving.tool.kind(), &call, guard).await;
-            let ticket = passage.ticket(ticket);
-            let done =
-                Finished { operation: call.operation_id, ticket, learned, rule, handle, running };
-            if finished.send(done).await.is_err() {
-                warn!(operation_id = %call.operation_id, "the settler is gone; the lease will end");
-            }
-        });
-    }
-
     /// Stops consuming and gives back what was not started.
     async fn give_back(&mut self, consumer: &mut Consumer) {
         let within = Duration::from_secs(2);
@@ -432,16 +399,6 @@ impl Intake {
                     "not given back; the broker takes it when the connection ends"
                 );
             }
-        }
-    }
-
-    /// Lets running effects end, at most for `within`; what does not is left to its lease.
-    pub(super) async fn drain(mut self, within: Duration) {
-        let all = async { while self.effects.join_next().await.is_some() {} };
-        if timeout(within, all).await.is_err() {
-            warn!(left = self.effects.len(), "effects did not end in time; their leases will");
-            self.effects.abort_all();
-            sleep(Duration::from_millis(10)).await;
         }
     }
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::{Instant, interval};
+use tokio::time::{Instant, interval, sleep_until};
 use tracing::{debug, warn};
 use uuid::Uuid;
 
@@ -36,10 +36,23 @@ impl Held {
         *self.ends.borrow()
     }
 
-    /// Waits until the claim is certainly lost. For ever, when it is given back first.
-    pub(super) async fn lost(&mut self) {
-        if self.lost.wait_for(|lost| *lost).await.is_err() {
-            std::future::pending::<()>().await;
+    /// Waits until the claim is certainly lost, or its lease has run out by our own clock. For
+    /// ever, when it is given back first.
+    pub(super) async fn over(&mut self) {
+        loop {
+            let ends = *self.ends.borrow_and_update();
+            let given_back = tokio::select! {
+                biased;
+                lost = self.lost.wait_for(|lost| *lost) => if lost.is_ok() { return } else { true },
+                moved = self.ends.changed() => moved.is_err(),
+                () = sleep_until(ends) => false,
+            };
+            if given_back && !*self.lost.borrow() {
+                std::future::pending::<()>().await;
+            }
+            if Instant::now() >= self.ends() {
+                return;
+            }
         }
     }
 }
@@ -67,7 +80,10 @@ impl Leases {
     ) -> Held {
         let (ends, seen_ends) = watch::channel(asked + lease);
         let (lost, seen_lost) = watch::channel(false);
-        self.claims().insert(operation, Claim { token, lease, ends, lost });
+        // A claim that stood here had run out, and was taken again by this very worker.
+        if let Some(earlier) = self.claims().insert(operation, Claim { token, lease, ends, lost }) {
+            earlier.lost.send_replace(true);
+        }
         Held { operation, ends: seen_ends, lost: seen_lost }
     }
 

@@ -1,7 +1,7 @@
 //! Deliveries → claim → effect → settle → ack.
 //!
-//! A delivery names a record, nothing more. [`claim`] takes the record in a batch, [`effect`] makes
-//! one attempt, [`settle`] writes what it learned; only then the delivery is acked. Claims and
+//! A delivery names a record, nothing more. `claim` takes the record in a batch, `effect` makes
+//! one attempt, `settle` writes what it learned; only then the delivery is acked. Claims and
 //! settles are micro-batches: while one transaction runs, the next batch gathers.
 //!
 //! What may go wrong: the connection or a channel is lost (the message comes again and finds the
@@ -13,6 +13,7 @@
 
 mod alive;
 mod arrived;
+mod batch;
 mod claim;
 mod effect;
 mod intake;
@@ -20,25 +21,28 @@ mod lease;
 mod mark;
 mod served;
 mod settle;
+mod start;
 mod transact;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
+use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 use tracing::{debug, error, info, warn};
 use uuid::Uuid;
 
 use crate::broker::{AckHandle, Broker, BrokerSettings};
 use crate::domain::json::JsonLimits;
-use crate::store::DatabaseUrl;
+use crate::store::{DatabaseUrl, StoreError};
 use crate::tool::DownstreamSecret;
 use claim::Claiming;
 use intake::Intake;
 use lease::Leases;
 pub use served::{Served, Serving};
 use settle::Settler;
+use start::Starter;
 
 /// How a worker works.
 #[derive(Debug, Clone)]
@@ -62,44 +66,76 @@ pub struct WorkerSettings {
 }
 
 /// Runs a worker until `shutdown` says stop, then drains: consumers are cancelled, what was not
-/// started goes back to its queue, running effects end and are settled within `drain`. Reconnects by
-/// itself, for ever.
-pub async fn run(settings: WorkerSettings, served: Served, mut shutdown: watch::Receiver<bool>) {
+/// started goes back to its queue, running effects end, are settled and acked within `drain`.
+/// Reconnects by itself, for ever. Ends by itself only when a part of it had a fault: a worker that
+/// cannot settle must not go on claiming.
+pub async fn run(settings: WorkerSettings, served: Served, shutdown: watch::Receiver<bool>) {
     let owner = format!("{}:{}", settings.name, Uuid::now_v7().simple());
     let served = Arc::new(served);
-    let (stop, stopped) = watch::channel(false);
+    let (fuse, blown) = watch::channel(false);
+    let fuse = Arc::new(fuse);
+    let stop = Stop { shutdown, blown };
     let leases = Leases::default();
-    let keeper =
-        tokio::spawn(lease::keep(leases.clone(), settings.database.clone(), stopped.clone()));
-    let alive = tokio::spawn(alive::run(
-        settings.database.clone(),
-        owner.clone(),
-        served.versions(),
-        stopped,
-    ));
+    let (over, done) = watch::channel(false);
+    let database = || settings.database.clone();
+    let keeper = fused(&fuse, lease::keep(leases.clone(), database(), done.clone()));
+    let alive = fused(&fuse, alive::run(database(), owner.clone(), served.versions(), done));
     let (marker, to_mark) = mpsc::channel(1024);
-    let marks = tokio::spawn(mark::run(settings.database.clone(), to_mark));
     let (finished, to_settle) = mpsc::channel(1024);
-    let settler =
-        tokio::spawn(Settler::new(&settings.database, leases.clone(), &owner).run(to_settle));
     let (committer, to_commit) = mpsc::channel(1024);
-    let transactions = tokio::spawn(transact::run(
-        settings.database.clone(),
-        leases.clone(),
-        to_commit,
-        finished.clone(),
-    ));
+    let settler = Settler::new(&settings.database, leases.clone(), &owner);
+    let transact = transact::run(database(), leases.clone(), to_commit, finished.clone());
+    let loops = [
+        ("marks", fused(&fuse, mark::run(database(), to_mark))),
+        ("transactions", fused(&fuse, transact)),
+        ("settler", fused(&fuse, settler.run(to_settle))),
+    ];
 
+    let starter = Starter {
+        served: Arc::clone(&served),
+        margin: settings.margin,
+        leases,
+        finished,
+        marker,
+        committer,
+        effects: JoinSet::new(),
+    };
     let claiming =
         Claiming { served, owner, secret: settings.secret.clone(), limits: JsonLimits::default() };
-    let mut intake = Intake::new(&settings, claiming, leases, finished, marker, committer);
+    let mut intake = Intake::new(&settings, claiming, starter, stop.clone());
+    let broker = consume(&settings, &mut intake, stop).await;
+    intake.into_starter().drain(settings.drain).await;
+    // The senders are gone with the starter: each loop ends when it has done what it was given.
+    for (name, task) in loops {
+        match timeout(settings.drain, task).await {
+            Ok(Ok(())) => debug!(name, "stopped"),
+            Ok(Err(fault)) => {
+                error!(name, %fault, "stopped with a fault; leases will end by themselves")
+            }
+            Err(_) => warn!(name, "not done in time; leases will end by themselves"),
+        }
+    }
+    over.send_replace(true);
+    for task in [keeper, alive] {
+        drop(timeout(Duration::from_secs(5), task).await);
+    }
+    if let Some(broker) = broker {
+        broker.close().await;
+    }
+}
+
+/// Consumes until the worker stops; hands back the connection that the last acks go over.
+async fn consume(settings: &WorkerSettings, intake: &mut Intake, mut stop: Stop) -> Option<Broker> {
     let mut failures = 0_u32;
-    while !*shutdown.borrow() {
+    while !stop.is_asked() {
         match Broker::connect(&settings.broker).await {
             Ok(broker) => {
                 failures = 0;
                 info!("worker consumes");
-                intake.consume(&broker, &mut shutdown).await;
+                intake.consume(&broker).await;
+                if stop.is_asked() {
+                    return Some(broker);
+                }
                 broker.close().await;
             }
             Err(error) => {
@@ -109,25 +145,56 @@ pub async fn run(settings: WorkerSettings, served: Served, mut shutdown: watch::
                     failures, "broker not reached; trying again"
                 );
                 let wait = Duration::from_millis(200).saturating_mul(failures.min(25));
-                drop(timeout(wait, shutdown.changed()).await);
+                drop(timeout(wait, stop.asked()).await);
             }
         }
     }
-    intake.drain(settings.drain).await;
-    // The senders are gone with the intake: each loop ends when it has done what it was given.
-    for (name, task) in [("marks", marks), ("transactions", transactions), ("settler", settler)] {
-        match timeout(settings.drain, task).await {
-            Ok(Ok(())) => debug!(name, "stopped"),
-            Ok(Err(fault)) => {
-                error!(name, %fault, "stopped with a fault; leases will end by themselves")
-            }
-            Err(_) => warn!(name, "not done in time; leases will end by themselves"),
+    None
+}
+
+/// Whether the worker has to stop: because it was told to, or because a part of it has ended.
+#[derive(Debug, Clone)]
+struct Stop {
+    shutdown: watch::Receiver<bool>,
+    blown: watch::Receiver<bool>,
+}
+
+impl Stop {
+    fn is_asked(&self) -> bool {
+        let told = *self.shutdown.borrow() || *self.blown.borrow();
+        told || self.shutdown.has_changed().is_err()
+    }
+
+    /// Waits until it has to. Safe to drop and call again. A sender that is gone asks, too.
+    async fn asked(&mut self) {
+        tokio::select! {
+            _ = self.shutdown.wait_for(|stop| *stop) => {}
+            _ = self.blown.wait_for(|stop| *stop) => {}
         }
     }
-    stop.send_replace(true);
-    for task in [keeper, alive] {
-        drop(timeout(Duration::from_secs(5), task).await);
+}
+
+/// Runs a part of the worker whose end, by a fault above all, stops the whole.
+fn fused(
+    fuse: &Arc<watch::Sender<bool>>,
+    part: impl Future<Output = ()> + Send + 'static,
+) -> JoinHandle<()> {
+    struct Fuse(Arc<watch::Sender<bool>>);
+    impl Drop for Fuse {
+        fn drop(&mut self) {
+            self.0.send_replace(true);
+        }
     }
+    let fuse = Fuse(Arc::clone(fuse));
+    tokio::spawn(async move {
+        let _fuse = fuse;
+        part.await;
+    })
+}
+
+/// Whether the database will refuse the same again, so that only leaving something out helps.
+fn refused(error: &StoreError) -> bool {
+    error.data_refused() || matches!(error, StoreError::Unreadable(_))
 }
 
 /// Acks what has been committed. A channel that is gone is no fault: the message comes again and

@@ -32,6 +32,8 @@ pub struct Serving {
 pub struct Served {
     versions: BTreeMap<(String, String), Arc<Serving>>,
     lanes: BTreeMap<String, Arc<Lane>>,
+    /// Rung whenever a place becomes free.
+    freed: Arc<Notify>,
 }
 
 /// One tool's share of the worker, all its versions together.
@@ -40,6 +42,7 @@ pub(super) struct Lane {
     limit: u32,
     running: AtomicU32,
     closed_until: Mutex<Option<Instant>>,
+    freed: Arc<Notify>,
 }
 
 impl Served {
@@ -49,7 +52,8 @@ impl Served {
         let (tool, version) = (contract.tool.to_string(), contract.version.to_string());
         let limit =
             contract.concurrency.process.max(self.lanes.get(&tool).map_or(1, |lane| lane.limit));
-        let lane = Lane { limit, running: AtomicU32::new(0), closed_until: Mutex::new(None) };
+        let (running, closed_until) = (AtomicU32::new(0), Mutex::new(None));
+        let lane = Lane { limit, running, closed_until, freed: Arc::clone(&self.freed) };
         self.lanes.insert(tool.clone(), Arc::new(lane));
         self.versions.insert((tool, version), Arc::new(serving));
     }
@@ -76,13 +80,30 @@ impl Served {
     pub(super) fn lane(&self, tool: &str) -> Option<&Arc<Lane>> {
         self.lanes.get(tool)
     }
+
+    /// Rung whenever a place becomes free: when an attempt has been settled, not when its effect
+    /// ends, since it keeps its place until then.
+    pub(super) fn freed(&self) -> Arc<Notify> {
+        Arc::clone(&self.freed)
+    }
+
+    /// How many operations have a place, all tools together.
+    pub(super) fn running(&self) -> u32 {
+        self.lanes.values().map(|lane| lane.running.load(Ordering::Acquire)).sum()
+    }
+
+    /// When the next pause ends, if a tool pauses: nothing else would wake what waits for it.
+    pub(super) fn next_opening(&self) -> Option<Instant> {
+        let now = Instant::now();
+        self.lanes.values().filter_map(|lane| lane.closed_until().filter(|at| *at > now)).min()
+    }
 }
 
 impl Lane {
     /// How many more of the tool's operations may start now. After a pause one goes first, to see.
     pub(super) fn room(&self) -> u32 {
         let running = self.running.load(Ordering::Acquire);
-        let limit = match *self.closed_until.lock().unwrap_or_else(PoisonError::into_inner) {
+        let limit = match self.closed_until() {
             Some(until) if Instant::now() < until => 0,
             Some(_) => 1,
             None => self.limit,
@@ -90,10 +111,13 @@ impl Lane {
         limit.saturating_sub(running)
     }
 
-    /// Takes a place in the tool's share; `freed` is rung when it is given back.
-    pub(super) fn begin(self: &Arc<Self>, freed: &Arc<Notify>) -> Running {
+    fn closed_until(&self) -> Option<Instant> {
+        *self.closed_until.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn begin(self: &Arc<Self>) -> Running {
         self.running.fetch_add(1, Ordering::AcqRel);
-        Running { lane: Arc::clone(self), freed: Arc::clone(freed) }
+        Running(Arc::clone(self))
     }
 
     /// The downstream does not accept our credentials: stop claiming for a while.
@@ -110,21 +134,17 @@ impl Lane {
 
 /// One operation's place in its tool's share, until dropped.
 #[derive(Debug)]
-pub(super) struct Running {
-    lane: Arc<Lane>,
-    freed: Arc<Notify>,
-}
+pub(super) struct Running(Arc<Lane>);
 
 impl Running {
     pub(super) fn lane(&self) -> &Lane {
-        &self.lane
+        &self.0
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.lane.running.fetch_sub(1, Ordering::AcqRel);
-        // Deliveries may be waiting here for just this place.
-        self.freed.notify_one();
+        self.0.running.fetch_sub(1, Ordering::AcqRel);
+        self.0.freed.notify_one();
     }
 }

@@ -1,8 +1,9 @@
 //! Writes what attempts learned, in batches, then acks.
 //!
-//! A settle never skips: it is repeated until it is written or found written. A batch that the
-//! database refuses is written one by one; a row that it still refuses becomes unknown, and its
-//! neighbours do not notice.
+//! A settle never skips: it is repeated until it is written or found written; a row that is busy
+//! waits for the next batch and delays nobody. A batch that the database refuses is written one by
+//! one; what of the answer it refuses is left out; a row that it still refuses becomes unknown, and
+//! its neighbours do not notice.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -12,10 +13,12 @@ use tokio::time::sleep;
 use tracing::{error, warn};
 use uuid::Uuid;
 
+use super::batch::{self, Locked};
 use super::lease::Leases;
+use super::refused;
 use super::served::Running;
 use crate::broker::AckHandle;
-use crate::domain::attempt::Learned;
+use crate::domain::attempt::{Effect, Learned, Response};
 use crate::domain::claim::Ticket;
 use crate::domain::rule::AttemptRule;
 use crate::domain::settle::{Settle, decide, unstorable};
@@ -28,13 +31,19 @@ const BATCH: usize = 500;
 /// Between tries while the database cannot be written.
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// An attempt that has ended, with everything that is let go of when it is settled.
-#[derive(Debug)]
-pub(super) struct Finished {
+/// What an attempt learned, and what its settle needs to know.
+#[derive(Debug, Clone)]
+pub(super) struct Outcome {
     pub(super) operation: Uuid,
     pub(super) ticket: Ticket,
     pub(super) learned: Learned,
     pub(super) rule: AttemptRule,
+}
+
+/// An attempt that has ended, with everything that is let go of when it is settled.
+#[derive(Debug)]
+pub(super) struct Finished {
+    pub(super) outcome: Outcome,
     pub(super) handle: AckHandle,
     pub(super) running: Running,
 }
@@ -57,39 +66,33 @@ impl Settler {
 
     /// Settles until the last attempt is gone.
     pub(super) async fn run(mut self, mut finished: mpsc::Receiver<Finished>) {
-        let mut batch = Vec::with_capacity(BATCH);
-        while finished.recv_many(&mut batch, BATCH).await > 0 {
-            while !batch.is_empty() {
-                let (first, rest) = one_each(std::mem::take(&mut batch));
-                batch = rest;
-                self.settle(first).await;
+        let mut left = Vec::new();
+        loop {
+            let gathered = batch::next(&mut finished, left, BATCH).await;
+            if gathered.is_empty() {
+                break;
             }
+            let (first, rest) = one_each(gathered);
+            left = rest;
+            left.extend(self.settle(first).await);
         }
         self.tell_acks().await;
     }
 
-    /// Settles attempts of different operations, until it is written.
-    async fn settle(&mut self, batch: Vec<Finished>) {
-        loop {
-            let jitter = sample();
+    /// Settles attempts of different operations, until it is written; hands back those whose rows
+    /// are busy.
+    async fn settle(&mut self, batch: Vec<Finished>) -> Vec<Finished> {
+        let busy = loop {
             let notes = self.acknowledged.clone();
-            let owner = self.owner.clone();
-            let written = self
-                .link
-                .transaction(async |connection| {
-                    write(connection, &batch, jitter, &owner).await?;
-                    store::note(connection, notes).await
-                })
-                .await;
-            match written {
-                Ok(()) => break,
-                Err(error) if error.data_refused() => {
+            let outcomes: Vec<&Outcome> = batch.iter().map(|finished| &finished.outcome).collect();
+            match self.write(&outcomes, notes).await {
+                Ok(busy) => break busy,
+                Err(error) if refused(&error) => {
                     warn!(
                         error = &error as &dyn std::error::Error,
                         "a settle was refused; writing one by one"
                     );
-                    self.one_by_one(&batch).await;
-                    break;
+                    break self.one_by_one(&outcomes).await;
                 }
                 Err(error) => {
                     warn!(
@@ -100,41 +103,66 @@ impl Settler {
                     sleep(AGAIN).await;
                 }
             }
-        }
+        };
         self.acknowledged.clear();
-        self.let_go(batch).await;
+        let (again, done): (Vec<_>, Vec<_>) =
+            batch.into_iter().partition(|finished| busy.contains(&finished.outcome.operation));
+        self.let_go(done).await;
+        again
     }
 
-    async fn one_by_one(&mut self, batch: &[Finished]) {
-        for finished in batch {
-            let owner = self.owner.clone();
-            let mut storable = true;
-            loop {
-                let jitter = sample();
-                let written = self
-                    .link
-                    .transaction(async |connection| {
-                        if storable {
-                            write(connection, std::slice::from_ref(finished), jitter, &owner).await
-                        } else {
-                            give_up(connection, finished.operation).await
-                        }
-                    })
-                    .await;
-                match written {
-                    Ok(()) => break,
-                    Err(error) if storable && error.data_refused() => {
-                        error!(operation_id = %finished.operation, error = &error as &dyn std::error::Error,
-                            "an outcome cannot be stored; its operation is unknown");
-                        storable = false;
+    async fn write(
+        &mut self,
+        batch: &[&Outcome],
+        notes: Vec<Noted>,
+    ) -> Result<HashSet<Uuid>, StoreError> {
+        let (jitter, owner) = (sample(), self.owner.as_str());
+        self.link
+            .transaction(async |connection| {
+                let busy = write(connection, batch, jitter, owner).await?;
+                store::note(connection, notes).await?;
+                Ok(busy)
+            })
+            .await
+    }
+
+    async fn one_by_one(&mut self, batch: &[&Outcome]) -> HashSet<Uuid> {
+        let mut busy = HashSet::new();
+        for outcome in batch {
+            busy.extend(self.alone(outcome).await);
+        }
+        busy
+    }
+
+    /// Settles one attempt: with all it learned, else without its response, else as unknown.
+    async fn alone(&mut self, outcome: &Outcome) -> HashSet<Uuid> {
+        let (mut whole, mut lean) = (Some(outcome), without_response(outcome));
+        let operation_id = outcome.operation;
+        loop {
+            let written = match whole.or(lean.as_ref()) {
+                Some(storable) => self.write(&[storable], Vec::new()).await,
+                None => {
+                    self.link
+                        .transaction(async |connection| give_up(connection, operation_id).await)
+                        .await
+                }
+            };
+            match written {
+                Ok(busy) => return busy,
+                Err(error) if refused(&error) => {
+                    error!(%operation_id, error = &error as &dyn std::error::Error,
+                        "an outcome cannot be stored as it is");
+                    if whole.take().is_none() && lean.take().is_none() {
+                        // Not even as unknown: its lease ends, and its message will be kept.
+                        return HashSet::new();
                     }
-                    Err(error) => {
-                        warn!(
-                            error = &error as &dyn std::error::Error,
-                            "not settled yet; trying again"
-                        );
-                        sleep(AGAIN).await;
-                    }
+                }
+                Err(error) => {
+                    warn!(
+                        error = &error as &dyn std::error::Error,
+                        "not settled yet; trying again"
+                    );
+                    sleep(AGAIN).await;
                 }
             }
         }
@@ -144,10 +172,11 @@ impl Settler {
     async fn let_go(&mut self, batch: Vec<Finished>) {
         let mut handles = Vec::with_capacity(batch.len());
         for finished in batch {
-            self.leases.release(finished.operation, finished.ticket.token.0);
-            match finished.learned {
+            let Outcome { operation, ticket, learned, .. } = finished.outcome;
+            self.leases.release(operation, ticket.token.0);
+            match learned {
                 Learned::Denied => {
-                    error!(operation_id = %finished.operation, "the downstream answered 401 or 403: its tool pauses; check its credentials");
+                    error!(operation_id = %operation, "the downstream answered 401 or 403: its tool pauses; check its credentials");
                     finished.running.lane().close();
                 }
                 Learned::Applied(_) | Learned::Already(_) | Learned::Refused => {
@@ -159,9 +188,9 @@ impl Settler {
                 | Learned::Panicked => {}
             }
             self.acknowledged.push(Noted {
-                operation: finished.operation,
+                operation,
                 event: "acknowledged",
-                epoch: finished.ticket.token.0,
+                epoch: ticket.token.0,
                 owner: Some(self.owner.clone()),
                 detail: None,
             });
@@ -186,48 +215,67 @@ impl Settler {
 /// Splits off what would meet an earlier attempt of the same operation in one batch.
 fn one_each(batch: Vec<Finished>) -> (Vec<Finished>, Vec<Finished>) {
     let mut seen = HashSet::new();
-    batch.into_iter().partition(|finished| seen.insert(finished.operation))
+    batch.into_iter().partition(|finished| seen.insert(finished.outcome.operation))
 }
 
+/// Writes what can be written now; answers whose rows are busy.
 async fn write(
     connection: &mut Connection,
-    batch: &[Finished],
+    outcomes: &[&Outcome],
     jitter: f64,
     owner: &str,
-) -> Result<(), StoreError> {
-    let by_id: HashMap<Uuid, &Finished> =
-        batch.iter().map(|finished| (finished.operation, finished)).collect();
+) -> Result<HashSet<Uuid>, StoreError> {
+    let by_id: HashMap<Uuid, &Outcome> =
+        outcomes.iter().map(|outcome| (outcome.operation, *outcome)).collect();
     let ids: Vec<Uuid> = by_id.keys().copied().collect();
     let (mut steps, mut notes): (Vec<Step>, Vec<Noted>) = (Vec::new(), Vec::new());
-    for loaded in store::lock_all(connection, &ids).await? {
-        let Some(finished) = by_id.get(&loaded.operation.id) else { continue };
-        match decide(
-            &loaded.operation,
-            &finished.ticket,
-            &finished.learned,
-            loaded.now,
-            &finished.rule,
-            jitter,
-        ) {
+    let Locked { rows, busy } = batch::lock(connection, &ids).await?;
+    for loaded in rows {
+        let Some(Outcome { operation, ticket, learned, rule }) = by_id.get(&loaded.operation.id)
+        else {
+            continue;
+        };
+        match decide(&loaded.operation, ticket, learned, loaded.now, rule, jitter) {
             Settle::Write(step) => steps.push(*step),
             Settle::Acknowledged => {}
             Settle::LostLease => notes.push(Noted {
-                operation: finished.operation,
+                operation: *operation,
                 event: "lease_lost",
-                epoch: finished.ticket.token.0,
+                epoch: ticket.token.0,
                 owner: Some(owner.to_owned()),
                 detail: None,
             }),
         }
     }
     store::write(connection, &steps.iter().collect::<Vec<_>>()).await?;
-    store::note(connection, notes).await
+    store::note(connection, notes).await?;
+    Ok(busy)
 }
 
-async fn give_up(connection: &mut Connection, operation: Uuid) -> Result<(), StoreError> {
-    let locked = store::lock_all(connection, &[operation]).await?;
-    let steps: Vec<Step> = locked.iter().map(|loaded| unstorable(&loaded.operation)).collect();
-    store::write(connection, &steps.iter().collect::<Vec<_>>()).await
+/// The outcome without what it would keep of the answer; `None` when it keeps nothing.
+fn without_response(outcome: &Outcome) -> Option<Outcome> {
+    let lean = |effect: &Effect| Effect { response: Response::Dropped, ..effect.clone() };
+    let learned = match &outcome.learned {
+        Learned::Applied(effect) => Learned::Applied(lean(effect)),
+        Learned::Already(effect) => Learned::Already(lean(effect)),
+        Learned::NotSent(_)
+        | Learned::NotNow { .. }
+        | Learned::Denied
+        | Learned::Refused
+        | Learned::Ambiguous(_)
+        | Learned::Panicked => return None,
+    };
+    Some(Outcome { learned, ..outcome.clone() })
+}
+
+async fn give_up(
+    connection: &mut Connection,
+    operation: Uuid,
+) -> Result<HashSet<Uuid>, StoreError> {
+    let Locked { rows, busy } = batch::lock(connection, &[operation]).await?;
+    let steps: Vec<Step> = rows.iter().map(|loaded| unstorable(&loaded.operation)).collect();
+    store::write(connection, &steps.iter().collect::<Vec<_>>()).await?;
+    Ok(busy)
 }
 
 /// A sample from 0 to 1 for the jitter of the next wait.

@@ -15,9 +15,10 @@ use tokio::time::{sleep, timeout};
 use tracing::warn;
 use uuid::Uuid;
 
+use super::batch::{self, Locked};
 use super::lease::Leases;
 use super::served::Running;
-use super::settle::Finished;
+use super::settle::{Finished, Outcome};
 use crate::broker::AckHandle;
 use crate::domain::attempt::{Effect, Learned, NotSent};
 use crate::domain::claim::Ticket;
@@ -49,6 +50,8 @@ enum Ended {
     Written,
     /// The claim is not ours any more: no effect.
     Lost,
+    /// Somebody holds the record: no effect yet.
+    Busy,
     /// The tool said no, or not now; its writes are undone.
     Undone(TransactionalRefusal),
     /// The tool panicked; its writes are undone.
@@ -64,19 +67,52 @@ pub(super) async fn run(
     finished: mpsc::Sender<Finished>,
 ) {
     let mut link = Link::new(&database, "worker transactions", Duration::from_secs(60));
-    let mut batch = Vec::with_capacity(BATCH);
-    while asked.recv_many(&mut batch, BATCH).await > 0 {
-        let whole = std::mem::take(&mut batch);
-        match link.transaction(async |connection| effects(connection, &whole).await).await {
-            Ok(ended) => let_go(&leases, whole, &ended, &finished).await,
-            Err(error) => {
-                warn!(
-                    error = &error as &dyn std::error::Error,
-                    "transactional effects undone; running one by one"
-                );
-                for one in whole {
-                    alone(&mut link, &leases, one, &finished).await;
+    let mut busy = Vec::new();
+    loop {
+        let whole = batch::next(&mut asked, busy, BATCH).await;
+        if whole.is_empty() {
+            return;
+        }
+        busy = together(&mut link, &leases, whole, &finished).await;
+    }
+}
+
+/// Runs effects in one transaction. One that does not end in time undoes the others, which run again
+/// without it; hands back those whose rows are busy.
+async fn together(
+    link: &mut Link,
+    leases: &Leases,
+    mut batch: Vec<ToCommit>,
+    finished: &mpsc::Sender<Finished>,
+) -> Vec<ToCommit> {
+    loop {
+        let mut late = None;
+        let error = match link
+            .transaction(async |connection| effects(connection, &batch, &mut late).await)
+            .await
+        {
+            Ok(ended) => return let_go(leases, batch, &ended, finished).await,
+            Err(error) => error,
+        };
+        warn!(
+            error = &error as &dyn std::error::Error,
+            "transactional effects undone; running again"
+        );
+        match late {
+            Some(operation) if error.nothing_written() => {
+                let (late, rest) =
+                    batch.into_iter().partition(|one| one.call.operation_id == operation);
+                let undone =
+                    HashMap::from([(operation, Ended::Undone(TransactionalRefusal::Retry))]);
+                let_go(leases, late, &undone, finished).await;
+                batch = rest;
+            }
+            Some(_) | None => {
+                let mut busy = Vec::new();
+                for one in batch {
+                    busy.extend(alone(link, leases, one, finished).await);
                 }
+                return busy;
             }
         }
     }
@@ -84,10 +120,17 @@ pub(super) async fn run(
 
 /// Runs one effect in a transaction of its own. An error that stays is a try that came to nothing;
 /// one whose commit is unknown is read from the record.
-async fn alone(link: &mut Link, leases: &Leases, one: ToCommit, finished: &mpsc::Sender<Finished>) {
+async fn alone(
+    link: &mut Link,
+    leases: &Leases,
+    one: ToCommit,
+    finished: &mpsc::Sender<Finished>,
+) -> Vec<ToCommit> {
     let one = [one];
     let ended = loop {
-        match link.transaction(async |connection| effects(connection, &one).await).await {
+        let mut late = None;
+        match link.transaction(async |connection| effects(connection, &one, &mut late).await).await
+        {
             Ok(ended) => break ended,
             // Nothing was written, and the same would happen again at once: a try that came to
             // nothing, whose next one waits.
@@ -109,25 +152,33 @@ async fn alone(link: &mut Link, leases: &Leases, one: ToCommit, finished: &mpsc:
             }
         }
     };
-    let_go(leases, one.into(), &ended, finished).await;
+    let_go(leases, one.into(), &ended, finished).await
 }
 
+/// Runs what can be run now of `batch`. `late` names the effect that did not end in time, if one did
+/// not: then everything is to be rolled back.
 async fn effects(
     connection: &mut Connection,
     batch: &[ToCommit],
+    late: &mut Option<Uuid>,
 ) -> Result<HashMap<Uuid, Ended>, StoreError> {
     let by_id: HashMap<Uuid, &ToCommit> =
         batch.iter().map(|one| (one.call.operation_id, one)).collect();
     let ids: Vec<Uuid> = by_id.keys().copied().collect();
+    let Locked { rows, busy } = batch::lock(connection, &ids).await?;
     let mut ended: HashMap<Uuid, Ended> = ids.iter().map(|id| (*id, Ended::Lost)).collect();
+    ended.extend(busy.into_iter().map(|id| (id, Ended::Busy)));
     let mut steps = Vec::with_capacity(batch.len());
-    for loaded in store::lock_all(connection, &ids).await? {
+    for loaded in rows {
         let Some(one) = by_id.get(&loaded.operation.id) else { continue };
         if !still_owner(&loaded, one) {
             continue;
         }
         store::savepoint(connection).await?;
-        let how = match effect(connection, one).await? {
+        *late = Some(loaded.operation.id);
+        let made = effect(connection, one).await?;
+        *late = None;
+        let how = match made {
             Ok(effect) => match commit(&loaded.operation, &one.ticket, &effect, loaded.now) {
                 Some(step) => {
                     steps.push(step);
@@ -164,13 +215,14 @@ async fn effect(
     }
 }
 
+/// After the commit; hands back those whose rows are busy.
 async fn let_go(
     leases: &Leases,
     batch: Vec<ToCommit>,
     ended: &HashMap<Uuid, Ended>,
     finished: &mpsc::Sender<Finished>,
-) {
-    let mut handles = Vec::with_capacity(batch.len());
+) -> Vec<ToCommit> {
+    let (mut handles, mut busy) = (Vec::with_capacity(batch.len()), Vec::new());
     for one in batch {
         let operation = one.call.operation_id;
         let learned = match ended.get(&operation).copied().unwrap_or(Ended::Lost) {
@@ -179,21 +231,20 @@ async fn let_go(
                 handles.push(one.handle);
                 continue;
             }
+            Ended::Busy => {
+                busy.push(one);
+                continue;
+            }
             Ended::Undone(TransactionalRefusal::Refused) => Learned::Refused,
             Ended::Undone(TransactionalRefusal::Retry) => Learned::NotSent(NotSent::Tool),
             Ended::Panicked => Learned::Panicked,
         };
-        let settle = Finished {
-            operation,
-            ticket: one.ticket,
-            learned,
-            rule: one.rule,
-            handle: one.handle,
-            running: one.running,
-        };
+        let outcome = Outcome { operation, ticket: one.ticket, learned, rule: one.rule };
+        let settle = Finished { outcome, handle: one.handle, running: one.running };
         if finished.send(settle).await.is_err() {
             warn!(operation_id = %operation, "the settler is gone; the lease will end");
         }
     }
     super::ack_all(handles).await;
+    busy
 }

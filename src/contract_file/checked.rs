@@ -49,8 +49,8 @@ impl CheckedContract {
         limits: &JsonLimits,
     ) -> Result<Examined, Vec<ArgumentProblem>> {
         let json = parse(arguments.as_bytes(), limits).map_err(|error| {
-            let pointer = error.pointer.clone();
-            vec![ArgumentProblem { pointer, message: error.to_string() }]
+            let message = format!("{} (byte {})", error.problem, error.offset);
+            vec![ArgumentProblem { pointer: error.pointer, message }]
         })?;
         self.check.check(&json)?;
         if let Some(http) = self.contract.http() {

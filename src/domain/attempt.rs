@@ -46,10 +46,11 @@ pub enum Response {
 }
 
 impl Response {
-    /// Keeps `text`, or marks it as dropped when it is too long or holds a NUL.
+    /// Keeps `text`, or marks it as dropped when it is too long or no JSON that every database takes.
     #[must_use]
     pub fn keep(text: String) -> Self {
-        if text.len() <= MAX_RESPONSE_BYTES && !text.contains('\0') {
+        let is_json = || serde_json::from_str::<serde_json::Value>(&text).is_ok();
+        if text.len() <= MAX_RESPONSE_BYTES && !text.contains('\0') && is_json() {
             Self::Kept(text)
         } else {
             Self::Dropped

@@ -3,8 +3,10 @@
 //! The other door is the SQL function `oncebox.submit`; both go through the same insert and give the
 //! same envelope. Later releases add HTTP and webhooks here.
 
+mod error;
 pub mod submission;
 pub mod submit;
 
+pub use error::SubmitError;
 pub use submission::Submission;
-pub use submit::{Publisher, SubmitError};
+pub use submit::Publisher;

@@ -15,6 +15,10 @@ const MAX_METADATA_BYTES: usize = 64 * 1024;
 /// Longest `actor` and `ordering_key`, in bytes.
 const MAX_NAME_BYTES: usize = 200;
 
+/// The first moment that is too far away for `not_before`: 9000-01-01T00:00:00Z, in microseconds. The
+/// SQL door has the same bound: a row with a time that no program here can read would stop its reader.
+const TOO_FAR_AWAY: Timestamp = Timestamp(221_845_392_000_000_000);
+
 /// One operation to publish.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Submission {
@@ -100,8 +104,15 @@ impl Submission {
     /// Checks what is neither key nor arguments.
     pub(super) fn check(&self) -> Result<(), SubmitError> {
         let refuse = |what: &str| Err(SubmitError::Invalid(what.to_owned()));
+        if self.tool.contains('\0') || self.tool_version.as_ref().is_some_and(|v| v.contains('\0'))
+        {
+            return refuse("/tool, /tool_version: no NUL; name a registered tool and version");
+        }
         if self.ordering_key.is_some() && self.not_before.is_some() {
             return refuse("/not_before: not together with ordering_key; leave one of them out");
+        }
+        if self.not_before.is_some_and(|at| at >= TOO_FAR_AWAY) {
+            return refuse("/not_before: must be before the year 9000");
         }
         if self
             .ordering_key

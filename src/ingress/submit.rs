@@ -27,7 +27,7 @@
 //! # Ok(()) }
 //! ```
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -35,77 +35,17 @@ use serde_json::json;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use super::Submission;
-use crate::contract_file::{ArgumentProblem, CheckedContract, Examined};
-use crate::domain::contract::DEFAULT_MARGIN;
+use super::{Submission, SubmitError};
+use crate::contract_file::{CheckedContract, Examined};
 use crate::domain::json::JsonLimits;
-use crate::domain::key::{KeyError, KeyPolicy, OperationKey};
+use crate::domain::key::{KeyPolicy, OperationKey};
 use crate::domain::lifecycle::State;
-use crate::domain::operation::Operation;
 use crate::domain::outcome::{Asked, Envelope};
 use crate::domain::reason::Reason;
 use crate::store::{self, Loaded, NewOperation, StoreError};
 
 /// How often a record that keeps changing under our eyes is read again.
 const READ_AGAIN: usize = 10;
-
-/// Why there is no answer. Nothing was written for this submission.
-#[derive(Debug, thiserror::Error)]
-pub enum SubmitError {
-    /// The submission itself is malformed.
-    #[error("{0}")]
-    Invalid(String),
-    /// A part of the operation key is refused.
-    #[error("operation key refused: {0}")]
-    Key(#[from] KeyError),
-    /// The arguments do not fit the contract.
-    #[error("arguments do not fit the contract: {}", first(.0))]
-    Arguments(Vec<ArgumentProblem>),
-    /// The tool or version is not in the registry, or no version is named and none is current.
-    #[error(
-        "tool or version is not registered, or the tool has no current version; activate its contract"
-    )]
-    UnknownContract,
-    /// The registry holds a contract that this release cannot read.
-    #[error("the registered contract cannot be read by this release; look at contract check")]
-    UnreadableContract,
-    /// Another transaction holds the key and may still roll back: roll back and repeat.
-    #[error("another transaction is submitting this key; roll back and repeat")]
-    Busy,
-    /// The database failed: roll back. [`StoreError`] says what may be concluded.
-    #[error(transparent)]
-    Store(StoreError),
-}
-
-impl From<StoreError> for SubmitError {
-    fn from(error: StoreError) -> Self {
-        if error.sqlstate().as_deref() == Some("55P03") { Self::Busy } else { Self::Store(error) }
-    }
-}
-
-impl SubmitError {
-    /// The stable code of a refusal, if it is one: the envelope's `reason`.
-    #[must_use]
-    pub fn reason(&self) -> Option<Reason> {
-        match self {
-            Self::Invalid(_) | Self::Key(_) | Self::Arguments(_) => Some(Reason::InvalidArguments),
-            Self::UnknownContract | Self::UnreadableContract => {
-                Some(Reason::ContractVersionUnknown)
-            }
-            Self::Busy | Self::Store(_) => None,
-        }
-    }
-
-    fn spoils_transaction(&self) -> bool {
-        self.reason().is_none()
-    }
-}
-
-fn first(problems: &[ArgumentProblem]) -> String {
-    problems.first().map_or_else(String::new, |problem| {
-        format!("{}: {}", problem.pointer.brief(), problem.message)
-    })
-}
 
 /// Publishes operations inside the caller's transactions. Cheap to share; keeps read contracts.
 #[derive(Debug)]
@@ -122,6 +62,9 @@ impl Default for Publisher {
     }
 }
 
+/// What the registry said in one pass: (tool, version named) to the version that counts.
+type Versions<'a> = HashMap<(&'a str, Option<&'a str>), Option<String>>;
+
 /// A submission that may be written, and its place in the caller's list.
 struct Candidate<'a> {
     place: usize,
@@ -135,7 +78,8 @@ impl Publisher {
     pub fn new(policy: KeyPolicy) -> Self {
         Self {
             policy,
-            margin: DEFAULT_MARGIN,
+            // Leases and windows are the workers' to check, under the margin they run with.
+            margin: Duration::ZERO,
             limits: JsonLimits::default(),
             contracts: Mutex::default(),
         }
@@ -206,66 +150,85 @@ impl Publisher {
         open: Vec<Candidate<'a>>,
         answers: &mut [Option<Result<Envelope, SubmitError>>],
     ) -> Result<Vec<Candidate<'a>>, SubmitError> {
-        let mut new = Vec::with_capacity(open.len());
+        let mut new: HashMap<usize, Uuid> = HashMap::new();
+        let mut rows = Vec::with_capacity(open.len());
         let mut refused = HashMap::new();
+        let mut versions = Versions::default();
         for candidate in &open {
-            match self.examine(connection, candidate).await {
-                Ok(operation) => new.push((candidate.place, operation)),
+            match self.first_row(connection, candidate, &mut versions).await {
+                Ok(row) => {
+                    new.insert(candidate.place, row.id);
+                    rows.push(row);
+                }
                 Err(error) if error.spoils_transaction() => return Err(error),
                 // A record may stand under this key all the same, and then its version counts.
                 Err(error) => drop(refused.insert(candidate.place, error)),
             }
         }
-        let rows: Vec<NewOperation> = new.iter().map(|(_, operation)| operation.clone()).collect();
         let inserted = if rows.is_empty() {
-            Default::default()
+            HashSet::new()
         } else {
             store::insert_operations(connection, &rows).await?
         };
         let keys: Vec<_> =
             open.iter().map(|c| (c.submission.tenant.clone(), c.key.as_str().to_owned())).collect();
-        let mut standing: HashMap<String, Loaded> = HashMap::new();
-        for loaded in store::standing(connection, &keys).await? {
-            standing.insert(loaded.operation.key.clone(), loaded);
-        }
+        let standing: HashMap<String, Loaded> = store::standing(connection, &keys)
+            .await?
+            .into_iter()
+            .map(|loaded| (loaded.operation.key.clone(), loaded))
+            .collect();
         let mut again = Vec::new();
         for candidate in open {
-            let own = new
-                .iter()
-                .find(|(place, _)| *place == candidate.place)
-                .map(|(_, operation)| operation);
-            let verdict =
-                match (standing.get(candidate.key.as_str()), refused.remove(&candidate.place)) {
-                    (Some(loaded), _)
-                        if own.is_some_and(|own| {
-                            own.id == loaded.operation.id && inserted.contains(&own.id)
-                        }) =>
-                    {
-                        Some(Ok(told(loaded)))
-                    }
-                    (Some(loaded), _) => self.meet(connection, &candidate, loaded).await?,
-                    (None, Some(error)) => Some(Err(error)),
-                    (None, None) => None,
-                };
+            let place = candidate.place;
+            let verdict = match (standing.get(candidate.key.as_str()), refused.remove(&place)) {
+                (Some(loaded), _) if new.get(&place) == Some(&loaded.operation.id) => {
+                    inserted.contains(&loaded.operation.id).then(|| Ok(told(loaded)))
+                }
+                (Some(loaded), _) => match self.meet(connection, &candidate, loaded).await {
+                    Ok(met) => met.map(Ok),
+                    Err(error) if error.spoils_transaction() => return Err(error),
+                    Err(error) => Some(Err(error)),
+                },
+                (None, Some(error)) => Some(Err(error)),
+                (None, None) => None,
+            };
             match verdict {
-                Some(verdict) => answer(answers, candidate.place, verdict),
+                Some(verdict) => answer(answers, place, verdict),
                 None => again.push(candidate),
             }
         }
         Ok(again)
     }
 
-    /// The row that this submission would be, under the version it names or the current one.
-    async fn examine(
+    /// The row that this submission would be as the first one under its key: under the version it
+    /// names, or the tool's current one.
+    async fn first_row<'a>(
+        &self,
+        connection: &mut PgConnection,
+        candidate: &Candidate<'a>,
+        versions: &mut Versions<'a>,
+    ) -> Result<NewOperation, SubmitError> {
+        let asked =
+            (candidate.submission.tool.as_str(), candidate.submission.tool_version.as_deref());
+        let version = match versions.get(&asked) {
+            Some(known) => known.clone(),
+            None => {
+                let found = store::version_for(connection, asked.0, asked.1).await?;
+                versions.insert(asked, found.clone());
+                found
+            }
+        };
+        self.row(connection, candidate, version.ok_or(SubmitError::UnknownContract)?).await
+    }
+
+    /// The row that this submission would be under `version`.
+    async fn row(
         &self,
         connection: &mut PgConnection,
         candidate: &Candidate<'_>,
+        version: String,
     ) -> Result<NewOperation, SubmitError> {
         let submission = candidate.submission;
-        let version =
-            store::version_for(connection, &submission.tool, submission.tool_version.as_deref())
-                .await?;
-        let version = version.ok_or(SubmitError::UnknownContract)?;
         let examined = self.under(connection, &submission.tool, &version, submission).await?;
         Ok(NewOperation {
             id: Uuid::now_v7(),
@@ -292,52 +255,46 @@ impl Publisher {
         connection: &mut PgConnection,
         candidate: &Candidate<'_>,
         loaded: &Loaded,
-    ) -> Result<Option<Result<Envelope, SubmitError>>, SubmitError> {
+    ) -> Result<Option<Envelope>, SubmitError> {
         let record = &loaded.operation;
         let never_valid = record.state == State::Rejected
             && record.reason == Some(Reason::InvalidArguments)
             && record.fingerprint.is_none();
         let same = self.same_request(connection, candidate.submission, loaded).await?;
-        if record.state == State::Rejected && !record.may_have_been_sent() && (same || never_valid)
-        {
-            if record.reason == Some(Reason::SuspectedTwin) {
-                return Ok(Some(Ok(told(loaded))));
-            }
-            return self.reopen(connection, candidate, record, same).await;
+        let never_sent = record.state == State::Rejected && !record.may_have_been_sent();
+        if never_sent && (same || never_valid) && record.reason != Some(Reason::SuspectedTwin) {
+            return self.reopen(connection, candidate, loaded, same).await;
         }
-        Ok(Some(Ok(if same { told(loaded) } else { Envelope::mismatch(record) })))
+        Ok(Some(if same { told(loaded) } else { Envelope::mismatch(record) }))
     }
 
+    /// Opens a rejected, never sent record again: the same request under the version it first had,
+    /// another one (where no valid request ever stood) as if it were the first.
     async fn reopen(
         &self,
         connection: &mut PgConnection,
         candidate: &Candidate<'_>,
-        record: &Operation,
+        loaded: &Loaded,
         same: bool,
-    ) -> Result<Option<Result<Envelope, SubmitError>>, SubmitError> {
-        let mut new = match self.examine(connection, candidate).await {
-            Ok(new) => new,
-            Err(error) if error.spoils_transaction() => return Err(error),
-            Err(error) if !same => return Ok(Some(Err(error))),
-            Err(_) => {
-                return Ok(Some(Ok(Envelope::of(record, Asked::BySubmission, record.updated_at))));
-            }
+    ) -> Result<Option<Envelope>, SubmitError> {
+        let record = &loaded.operation;
+        let row = if same {
+            self.row(connection, candidate, record.tool_version.clone()).await
+        } else {
+            self.first_row(connection, candidate, &mut Versions::default()).await
         };
-        if same && new.tool_version != record.tool_version {
-            // The same request, under the version that it first had.
-            let examined = self
-                .under(connection, &record.tool, &record.tool_version, candidate.submission)
-                .await?;
-            new.tool_version.clone_from(&record.tool_version);
-            examined.material.fingerprint.as_str().clone_into(&mut new.fingerprint);
-            new.digests = json!(examined.material.digests).to_string();
-        }
+        let new = match row {
+            Ok(new) => new,
+            // The same invalid bytes again: the same verdict.
+            Err(SubmitError::Arguments(_)) if same => return Ok(Some(told(loaded))),
+            Err(error) => return Err(error),
+        };
         if !store::reopen_operation(connection, record, &new).await? {
             return Ok(None);
         }
         let key = (candidate.submission.tenant.clone(), candidate.key.as_str().to_owned());
         let opened = store::standing(connection, &[key]).await?;
-        Ok(opened.first().map(|loaded| Ok(told(loaded))))
+        Ok(opened.first().map(told))
     }
 
     /// Whether the submission asks for what the record stands for, compared under the record's

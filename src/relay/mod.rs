@@ -3,7 +3,7 @@
 //! A pass takes due rows (their `due_at` moves ahead by the relay's lease), publishes them as one
 //! batch, and removes those that the broker confirmed. No database transaction or row lock is held
 //! while the broker is awaited. Any number of relays run side by side: no leader, and all they
-//! remember is a hint ([`mark`], [`window`]) that may be lost at any time.
+//! remember is a hint (`mark`, `window`) that may be lost at any time.
 //!
 //! What may go wrong: a row is published twice (a relay that died or stalled between the publish and
 //! the removal), under the same message id; consumers absorb it. A row is never lost: it goes only

@@ -9,7 +9,7 @@ use std::fmt;
 use std::str::FromStr as _;
 use std::time::Duration;
 
-use sqlx::postgres::{PgConnectOptions, PgConnection};
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgDatabaseError, PgSeverity};
 use sqlx::{ConnectOptions as _, Connection as _, Executor as _};
 use tokio::time::timeout;
 
@@ -141,9 +141,13 @@ impl StoreError {
 /// that stops in the middle is cut off by the server; plans are never made on the guess that a
 /// table that was empty a moment ago is best scanned from end to end.
 const BEGIN: &str = "begin; \
-    select set_config('synchronous_commit', 'on', true) where current_setting('synchronous_commit') in ('off', 'local'); \
+    select set_config('synchronous_commit', 'on', true) where current_setting('synchronous_commit') not in ('on', 'remote_apply'); \
     set local idle_in_transaction_session_timeout = '30s'; set local statement_timeout = '30s'; \
     set local lock_timeout = '10s'; set local enable_seqscan = off; set local jit = off";
+
+/// Commits in one round trip. The server answers `commit` in a transaction that has failed by rolling
+/// back, and that is no error to it; a statement before the commit makes it one.
+const COMMIT: &str = "select 1; commit";
 
 /// One connection, made when it is needed and thrown away when its state is in doubt.
 #[derive(Debug)]
@@ -190,15 +194,14 @@ impl Link {
             }
             Err(_) => return Err(StoreError::Deadline),
         };
-        match timeout(deadline, connection.execute(sqlx::raw_sql("commit"))).await {
+        match timeout(deadline, connection.execute(sqlx::raw_sql(COMMIT))).await {
             Ok(Ok(_)) => {
                 self.connection = Some(connection);
                 Ok(value)
             }
-            // The server answered: it is a refusal (a deferred trigger, say), not a lost answer.
-            Ok(Err(error)) if error.as_database_error().is_some() => {
-                Err(StoreError::RolledBack(error))
-            }
+            // The session lives on, so it is a refusal (a deferred trigger, say). A session that
+            // ends with its answer may have ended after the commit.
+            Ok(Err(error)) if session_lives(&error) => Err(StoreError::RolledBack(error)),
             Ok(Err(error)) => Err(StoreError::CommitUnknown(error)),
             Err(_) => Err(StoreError::CommitDeadline),
         }
@@ -219,9 +222,9 @@ impl Link {
                 self.connection = Some(connection);
                 Ok(value)
             }
-            Ok(Err(error)) if error.sqlstate().is_some() => {
+            Ok(Err(StoreError::RolledBack(error))) if session_lives(&error) => {
                 self.connection = Some(connection);
-                Err(error)
+                Err(StoreError::RolledBack(error))
             }
             Ok(Err(StoreError::RolledBack(error))) => Err(StoreError::CommitUnknown(error)),
             Ok(Err(error)) => Err(error),
@@ -240,12 +243,23 @@ impl Link {
     }
 }
 
-/// Sets a savepoint before a transactional tool's effect.
+/// Whether the server refused a statement and goes on with the session: an error, not a fatal one.
+fn session_lives(error: &sqlx::Error) -> bool {
+    error.as_database_error().is_some_and(|error| {
+        error
+            .try_downcast_ref::<PgDatabaseError>()
+            .is_some_and(|error| matches!(error.severity(), PgSeverity::Error))
+    })
+}
+
+/// Sets a savepoint before a transactional tool's effect, and bounds each statement from here on: one
+/// that is given up only by its caller goes on in the server, and the rollback waits for it.
 ///
 /// # Errors
 /// The transaction is to be rolled back.
 pub async fn savepoint(connection: &mut PgConnection) -> Result<(), StoreError> {
-    connection.execute(sqlx::raw_sql("savepoint effect")).await?;
+    let statement = "set local statement_timeout = '5s'; savepoint effect";
+    connection.execute(sqlx::raw_sql(statement)).await?;
     Ok(())
 }
 

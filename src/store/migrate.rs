@@ -112,7 +112,9 @@ async fn apply_missing(
     connection: &mut PgConnection,
 ) -> Result<Vec<(i32, &'static str, bool)>, StoreError> {
     // Waiting for another migrator is no reason to give up; waiting for workers' table locks is.
-    connection.execute(sqlx::raw_sql("set local lock_timeout = '60s'")).await?;
+    connection
+        .execute(sqlx::raw_sql("set local lock_timeout = '60s'; set local statement_timeout = 0"))
+        .await?;
     connection
         .execute(sqlx::raw_sql(
             "select pg_advisory_xact_lock(hashtextextended('oncebox migrate', 0))",

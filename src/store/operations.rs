@@ -37,6 +37,27 @@ pub async fn lock_free(
     rows.iter().map(loaded).collect()
 }
 
+/// Locks what can be locked now of `ids`, as [`lock_free`] does, and reads it without arguments.
+///
+/// # Errors
+/// The transaction is to be rolled back.
+pub async fn lock_now(
+    connection: &mut PgConnection,
+    ids: &[Uuid],
+) -> Result<Vec<Loaded>, StoreError> {
+    let rows = sqlx::query(concat!(
+        "select ",
+        operation_columns!(),
+        ", null::text as arguments, clock_timestamp() as now \
+         from oncebox.operations o where o.operation_id = any($1) \
+         order by o.operation_id for no key update skip locked"
+    ))
+    .bind(ids)
+    .fetch_all(connection)
+    .await?;
+    rows.iter().map(loaded).collect()
+}
+
 /// Locks all of `ids` in their order, waiting for whoever holds them, and reads them without
 /// arguments. A missing id has no record.
 ///

@@ -2,7 +2,7 @@
 
 use sqlx::Row as _;
 use sqlx::postgres::PgRow;
-use time::OffsetDateTime;
+use time::{OffsetDateTime, PrimitiveDateTime};
 
 use super::StoreError;
 use crate::domain::fingerprint::Fingerprint;
@@ -41,8 +41,9 @@ pub(super) fn timestamp(at: OffsetDateTime) -> Timestamp {
 
 /// A time of the domain as the database's; outside its range, the nearest there is.
 pub(super) fn database_time(at: Timestamp) -> OffsetDateTime {
+    let nearest = if at.0 < 0 { PrimitiveDateTime::MIN } else { PrimitiveDateTime::MAX };
     OffsetDateTime::from_unix_timestamp_nanos(i128::from(at.0) * 1000)
-        .unwrap_or(OffsetDateTime::UNIX_EPOCH)
+        .unwrap_or(nearest.assume_utc())
 }
 
 fn when(row: &PgRow, column: &str) -> Result<Option<Timestamp>, sqlx::Error> {

@@ -130,7 +130,7 @@ pub async fn reopen_operation(
     new: &NewOperation,
 ) -> Result<bool, StoreError> {
     let opened = sqlx::query_scalar(
-        "select oncebox.reopen_operation($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
+        "select oncebox.reopen_operation($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)",
     )
     .bind(seen.id)
     .bind(database_time(seen.updated_at))
@@ -141,7 +141,9 @@ pub async fn reopen_operation(
     .bind(&new.arguments)
     .bind(&new.metadata)
     .bind(&new.actor)
+    .bind(&new.ordering_key)
     .bind(new.not_before.map(database_time))
+    .bind(&new.distinct_from)
     .bind(&new.traceparent)
     .fetch_one(connection)
     .await?;

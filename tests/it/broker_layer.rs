@@ -31,7 +31,7 @@ use uuid::Uuid;
 
 use crate::{
     raw_amqp::{self, RawChannel},
-    tcp_valve::Valve,
+    support::cutter::Cutter,
 };
 
 const SOON: Duration = Duration::from_secs(20);

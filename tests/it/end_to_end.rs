@@ -72,7 +72,7 @@ async fn a_share_that_was_full_goes_on_when_its_operations_are_settled() {
     let (world, downstream) = (World::new().await, Downstream::start());
     world.contract(&tickets(&downstream.url, "concurrency: {process: 2}")).await;
     for step in 0..9 {
-        let arguments = format!(r#"{{"subject":"{step}"}}"#);
+        let arguments = format!(r#"{{"subject":"{step}","body":"text"}}"#);
         world
             .submit(&world.submission("tickets.create", &step.to_string(), &arguments))
             .await

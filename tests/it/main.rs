@@ -1,10 +1,22 @@
 //! The promises, each a module, against real PostgreSQL and RabbitMQ.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "a test that panics fails, as it should; what it prints is shown with its failure"
+)]
+
 mod support;
 
 mod broker_layer;
 mod canonical_json;
+mod consumer;
 mod end_to_end;
+mod faults;
+mod pooler;
 mod raw_amqp;
 mod relay_broker_down;
 mod relay_confirms;
@@ -12,5 +24,6 @@ mod relay_parks;
 mod relay_scan;
 mod relay_wakeup;
 mod relay_window;
+mod submission;
 mod sweep;
-mod tcp_valve;
+mod tidy;

@@ -13,12 +13,12 @@ use std::collections::BTreeSet;
 
 use oncebox::relay::{Relay, RelayError};
 
+use crate::support::cutter::Cutter;
 use crate::support::eventually;
 use crate::support::wire::{
     Seen, Wire, host_of, left, settings, settings_through, submit, tools, work_until_empty,
 };
 use crate::support::world::World;
-use crate::tcp_valve::Valve;
 
 /// Every operation arrived, and copies carry the message id of the first.
 pub(crate) fn assert_each_once_by_id(seen: &[Seen], operations: usize) {
@@ -117,26 +117,26 @@ async fn a_deleted_exchange_marks_nothing_as_published() {
 async fn confirms_that_never_come_leave_every_row_and_end_in_bounded_time() {
     let world = World::new().await;
     tools(&world, &["a"]).await;
-    let valve = Valve::open(&host_of(&world.amqp)).await;
+    let cutter = Cutter::open(&host_of(&world.amqp)).await;
     let (wire, mut relay) =
-        (Wire::of(&world).await, Relay::new(settings_through(&world, valve.address())));
+        (Wire::of(&world).await, Relay::new(settings_through(&world, cutter.address())));
     submit(&world, "a", 1, 1).await;
     work_until_empty(&world, &mut relay, 20).await;
     for (round, cut) in [(1, true), (2, false)] {
-        valve.swallow_answers(true);
+        cutter.swallow_answers(true);
         submit(&world, "a", round * 20, round * 20 + 19).await;
         let counts = relay.run_once().await.unwrap();
         assert_eq!((counts.confirmed, counts.given_back), (0, 20), "round {round}");
         assert_eq!((left(&world).await, errors(&world).await), (20, 20), "round {round}");
         if cut {
-            valve.cut();
+            cutter.cut();
         } else {
             // Half-open: the next pass finds a connection that gives no answer.
             let error = relay.run_once().await.unwrap_err();
             assert!(matches!(error, RelayError::Broker(_)), "{error}");
         }
         assert_eq!(left(&world).await, 20, "round {round}");
-        valve.swallow_answers(false);
+        cutter.swallow_answers(false);
         work_until_empty(&world, &mut relay, 30).await;
     }
     assert_each_once_by_id(&wire.take("a", 1_000).await, 41);

@@ -7,6 +7,7 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::FutureExt as _;
@@ -15,7 +16,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::answer::{Answer, MAX_ANSWER_BYTES};
 use super::connect::{Connector, Origin, Stream};
@@ -25,6 +26,10 @@ use crate::domain::attempt::Ambiguity;
 use crate::domain::contract::HttpRequest;
 
 type Driver = http1::Connection<TokioIo<Box<dyn Stream>>, Full<Bytes>>;
+
+/// How long the socket is looked at once more when time is up. A process that was stopped wakes with
+/// its timers run out and its sockets not looked at yet, and what lies there may be the only proof.
+const LAST_LOOK: Duration = Duration::from_millis(50);
 
 /// How an exchange ended.
 #[derive(Debug)]
@@ -84,11 +89,11 @@ impl Connection {
         send_before: Instant,
         http: &HttpRequest,
     ) -> Exchange {
-        let timeout = http.timeout;
-        self.gauge.arm(WriteRule { send_before, timeout });
+        let patience = http.timeout;
+        self.gauge.arm(WriteRule { send_before, timeout: patience });
         let response = self.sender.send_request(request);
         let mut answer = pin!(drive(&mut self.driver, read_answer(response, http)));
-        let mut deadline = send_before.min(Instant::now() + timeout);
+        let mut deadline = send_before.min(Instant::now() + patience);
         loop {
             // An answer that is there counts, even when the deadline has passed too.
             if let Ok(read) = timeout_at(deadline, answer.as_mut()).await {
@@ -96,8 +101,13 @@ impl Connection {
             }
             match self.gauge.first_byte() {
                 None => return Exchange::NothingLeft { late: Instant::now() >= send_before },
-                Some(first) if deadline < first + timeout => deadline = first + timeout,
-                Some(_) => return Exchange::Lost(Ambiguity::TimedOut),
+                Some(first) if deadline < first + patience => deadline = first + patience,
+                Some(_) => {
+                    return match timeout(LAST_LOOK, answer.as_mut()).await {
+                        Ok(read) => self.gauge.conclude(read),
+                        Err(_) => Exchange::Lost(Ambiguity::TimedOut),
+                    };
+                }
             }
         }
     }

@@ -119,7 +119,7 @@ async fn a_lost_connection_is_noticed_and_everything_comes_again() {
     let broker = fresh().await;
     let sent = publish_to(&broker, "a", 6).await;
     let (login, host) = amqp_authority();
-    let valve = Valve::open(&host).await;
+    let valve = Cutter::open(&host).await;
     let through_valve = BrokerSettings {
         url: AmqpUrl::new(format!("amqp://{login}@{}", valve.address())),
         ..settings_for(&broker.settings().prefix)
@@ -156,7 +156,7 @@ async fn a_lost_connection_is_noticed_and_everything_comes_again() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_silent_broker_ends_the_consumer() {
     let (login, host) = amqp_authority();
-    let valve = Valve::open(&host).await;
+    let valve = Cutter::open(&host).await;
     let through_valve = BrokerSettings {
         url: AmqpUrl::new(format!("amqp://{login}@{}", valve.address())),
         heartbeat: Duration::from_secs(1),

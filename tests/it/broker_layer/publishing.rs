@@ -87,7 +87,7 @@ async fn a_deleted_exchange_costs_the_channel_and_comes_back_with_the_next_publi
 #[tokio::test(flavor = "multi_thread")]
 async fn a_silent_broker_is_given_up_in_bounded_time() {
     let (login, host) = amqp_authority();
-    let valve = Valve::open(&host).await;
+    let valve = Cutter::open(&host).await;
     let prefix = format!("t{}.", Uuid::new_v4().simple());
     let settings = BrokerSettings {
         url: AmqpUrl::new(format!("amqp://{login}@{}", valve.address())),
@@ -123,7 +123,7 @@ async fn a_silent_broker_is_given_up_in_bounded_time() {
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_that_were_given_up_leave_no_thread_behind() {
     let (login, host) = amqp_authority();
-    let valve = Valve::open(&host).await;
+    let valve = Cutter::open(&host).await;
     let through_valve = BrokerSettings {
         url: AmqpUrl::new(format!("amqp://{login}@{}", valve.address())),
         connect_timeout: Duration::from_millis(500),

@@ -9,7 +9,13 @@
     reason = "a test that panics fails, as it should"
 )]
 
+pub(crate) mod cutter;
+pub(crate) mod doors;
 pub(crate) mod downstream;
+pub(crate) mod history;
+pub(crate) mod history_check;
+pub(crate) mod login;
+pub(crate) mod management;
 pub(crate) mod process;
 pub(crate) mod servers;
 pub(crate) mod wire;

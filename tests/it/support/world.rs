@@ -93,7 +93,11 @@ impl World {
             sources.environment.insert(name, value);
         }
         for (key, value) in more {
-            let name = format!("ONCEBOX_{}", key.replace('.', "_").to_uppercase());
+            let name = match *key {
+                "database.url" => "DATABASE_URL".to_owned(),
+                "broker.url" => "AMQP_URL".to_owned(),
+                key => format!("ONCEBOX_{}", key.replace('.', "_").to_uppercase()),
+            };
             sources.environment.insert(name, (*value).to_owned());
         }
         let needs = Needs { database: true, broker: true, downstream_secret: true };
