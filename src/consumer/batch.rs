@@ -15,6 +15,9 @@ use crate::store::{self, Connection, Loaded, StoreError};
 /// How soon a busy row is asked for again.
 pub(super) const BUSY_AGAIN: Duration = Duration::from_millis(50);
 
+/// How long a message is put off whose row stays busy.
+pub(super) const BUSY_LATER: Duration = Duration::from_secs(1);
+
 /// The next batch: `busy` and what has come since, waited for. Empty: the last sender is gone and
 /// nothing is left.
 pub(super) async fn next<T>(from: &mut mpsc::Receiver<T>, mut busy: Vec<T>, most: usize) -> Vec<T> {

@@ -13,15 +13,12 @@ use tracing::{error, warn};
 use uuid::Uuid;
 
 use super::arrived::Arrived;
-use super::batch::BUSY_AGAIN;
+use super::batch::{BUSY_AGAIN, BUSY_LATER};
 use super::claim::{self, Claiming, Verdict};
 use super::start::Starter;
 use super::{Stop, WorkerSettings, ack_all, pause, refused};
 use crate::broker::{AckHandle, Broker, Consumer, Delivery};
 use crate::store::{self, DeadLetter, Link, StoreError};
-
-/// How long a message is put off whose row stays busy.
-const BUSY_LATER: Duration = Duration::from_secs(1);
 
 /// The worker's hands: what has arrived and is not claimed.
 pub(super) struct Intake {

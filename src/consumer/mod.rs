@@ -211,3 +211,26 @@ async fn ack_all(handles: Vec<AckHandle>) {
 async fn pause(failures: u32) {
     sleep(Duration::from_millis(100).saturating_mul(failures.min(20))).await;
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_part_that_has_a_fault_stops_the_worker() {
+        let (fuse, blown) = watch::channel(false);
+        let (fuse, (_told, shutdown)) = (Arc::new(fuse), watch::channel(false));
+        let mut stop = Stop { shutdown, blown };
+        let (goes_on, waits) = tokio::sync::oneshot::channel::<()>();
+        let sound = fused(&fuse, async move { drop(waits.await) });
+        assert!(!stop.is_asked());
+        let broken = fused(&fuse, async { assert!(sample_of_a_fault(), "as ordered") });
+        stop.asked().await;
+        assert!(stop.is_asked() && broken.await.is_err() && !sound.is_finished());
+        drop(goes_on);
+    }
+
+    fn sample_of_a_fault() -> bool {
+        false
+    }
+}

@@ -2,7 +2,8 @@
 //! asked again ends applied, a blind one ends applied or unknown, and unknown only when its request
 //! may have left.
 
-use super::kit::{self, Dam};
+use super::dam::Dam;
+use super::kit;
 use crate::support::downstream::Downstream;
 use crate::support::process::Process;
 use crate::support::world::{Running, World};

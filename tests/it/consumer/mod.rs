@@ -1,5 +1,14 @@
 //! What the consumer promises, a module each.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test that panics fails, as it should"
+)]
+
+mod dam;
 mod kit;
 
 mod busy_rows;

@@ -3,6 +3,7 @@
 use super::kit;
 use crate::support::downstream::{Downstream, tickets};
 use crate::support::world::World;
+use oncebox::domain::outcome::Status;
 
 #[tokio::test]
 async fn a_hundred_copies_and_five_hundred_keys_make_one_effect_each_with_eight_workers() {
@@ -57,4 +58,35 @@ async fn copies_in_one_batch_are_one_effect_and_are_all_acked() {
     roles.stop().await;
     assert_eq!(broker.ready_count("tickets.create").await.unwrap(), 0, "none was given back");
     assert_eq!(downstream.total().await, 1);
+}
+
+#[tokio::test]
+async fn a_changed_request_is_rejected_while_the_first_runs_and_afterwards() {
+    let (world, downstream) = (World::new().await, Downstream::start());
+    world.contract(&tickets(&downstream.url, "concurrency: {process: 64}")).await;
+    downstream.control(serde_json::json!({"pause": true})).await;
+    let roles = world.run("relay,worker");
+    kit::submit_all(&world, "tickets.create", (0..50).map(|n| format!("s{n}"))).await;
+    kit::arrived(&downstream, 50).await;
+    for running in [true, false] {
+        let asks = (0..50).map(async |n| {
+            let step = format!("s{n}");
+            let same = kit::submission(&world, "tickets.create", &step);
+            let other =
+                world.submission("tickets.create", &step, r#"{"subject":"another amount"}"#);
+            tokio::join!(world.submit(&same), world.submit(&other))
+        });
+        for (same, other) in futures::future::join_all(asks).await {
+            let (same, other) = (same.unwrap(), other.unwrap());
+            let expected = if running { Status::InFlight } else { Status::Replayed };
+            assert_eq!((same.status, same.effect_reference.is_some()), (expected, !running));
+            assert_eq!(other.status, Status::Rejected);
+            assert_eq!(other.reason, Some("operation_key_reused_with_different_request"));
+            assert!(other.response.is_none() && other.effect_reference.is_none());
+        }
+        downstream.control(serde_json::json!({"pause": false})).await;
+        world.settled(20).await;
+    }
+    assert_eq!((downstream.total().await, downstream.most_per_key().await), (50, 1));
+    roles.stop().await;
 }

@@ -118,3 +118,24 @@ async fn a_row_that_the_database_refuses_is_unknown_and_its_neighbours_are_appli
     assert_eq!((downstream.total().await, downstream.most_per_key().await), (22, 1));
     roles.stop().await;
 }
+
+#[tokio::test]
+async fn a_row_that_cannot_even_be_read_delays_no_neighbours_settle() {
+    let (world, downstream) = (World::new().await, Downstream::start());
+    world.contract(&tickets(&downstream.url, "concurrency: {process: 32}")).await;
+    downstream.control(json!({"pause": true})).await;
+    let roles = world.run("relay,worker");
+    let good = (0..20).map(|n| format!("s{n}"));
+    kit::submit_all(&world, "tickets.create", good.chain(["junk".into()])).await;
+    kit::arrived(&downstream, 21).await;
+    let junk = "update oncebox.operations set request_fingerprint = 'junk' where operation_key like '%:junk'";
+    world.connect().await.execute(junk).await.unwrap();
+    downstream.control(json!({"pause": false})).await;
+    crate::support::eventually("the others are applied", 20, async || {
+        let applied = "select count(*) from oncebox.operations where status = 'applied'";
+        (world.count(applied).await == 20).then_some(())
+    })
+    .await;
+    assert_eq!(kit::record(&world, "junk").await.status, "pending", "nobody called it done");
+    roles.stop().await;
+}
