@@ -7,3 +7,4 @@ mod lost_broker;
 mod own_servers;
 mod restarts;
 mod stage;
+mod young_queue;
