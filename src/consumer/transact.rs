@@ -73,20 +73,48 @@ pub(super) async fn run(
         if whole.is_empty() {
             return;
         }
-        busy = match link.transaction(async |connection| effects(connection, &whole).await).await {
-            Ok(ended) => let_go(&leases, whole, &ended, &finished).await,
-            Err(error) => {
-                warn!(
-                    error = &error as &dyn std::error::Error,
-                    "transactional effects undone; running one by one"
-                );
-                let mut busy = Vec::new();
-                for one in whole {
-                    busy.extend(alone(&mut link, &leases, one, &finished).await);
-                }
-                busy
-            }
+        busy = together(&mut link, &leases, whole, &finished).await;
+    }
+}
+
+/// Runs effects in one transaction. One that does not end in time undoes the others, which run again
+/// without it; hands back those whose rows are busy.
+async fn together(
+    link: &mut Link,
+    leases: &Leases,
+    mut batch: Vec<ToCommit>,
+    finished: &mpsc::Sender<Finished>,
+) -> Vec<ToCommit> {
+    loop {
+        let mut late = None;
+        let error = match link
+            .transaction(async |connection| effects(connection, &batch, &mut late).await)
+            .await
+        {
+            Ok(ended) => return let_go(leases, batch, &ended, finished).await,
+            Err(error) => error,
         };
+        warn!(
+            error = &error as &dyn std::error::Error,
+            "transactional effects undone; running again"
+        );
+        match late {
+            Some(operation) if error.nothing_written() => {
+                let (late, rest) =
+                    batch.into_iter().partition(|one| one.call.operation_id == operation);
+                let undone =
+                    HashMap::from([(operation, Ended::Undone(TransactionalRefusal::Retry))]);
+                let_go(leases, late, &undone, finished).await;
+                batch = rest;
+            }
+            Some(_) | None => {
+                let mut busy = Vec::new();
+                for one in batch {
+                    busy.extend(alone(link, leases, one, finished).await);
+                }
+                return busy;
+            }
+        }
     }
 }
 
@@ -100,7 +128,9 @@ async fn alone(
 ) -> Vec<ToCommit> {
     let one = [one];
     let ended = loop {
-        match link.transaction(async |connection| effects(connection, &one).await).await {
+        let mut late = None;
+        match link.transaction(async |connection| effects(connection, &one, &mut late).await).await
+        {
             Ok(ended) => break ended,
             // Nothing was written, and the same would happen again at once: a try that came to
             // nothing, whose next one waits.
@@ -125,9 +155,12 @@ async fn alone(
     let_go(leases, one.into(), &ended, finished).await
 }
 
+/// Runs what can be run now of `batch`. `late` names the effect that did not end in time, if one did
+/// not: then everything is to be rolled back.
 async fn effects(
     connection: &mut Connection,
     batch: &[ToCommit],
+    late: &mut Option<Uuid>,
 ) -> Result<HashMap<Uuid, Ended>, StoreError> {
     let by_id: HashMap<Uuid, &ToCommit> =
         batch.iter().map(|one| (one.call.operation_id, one)).collect();
@@ -142,7 +175,10 @@ async fn effects(
             continue;
         }
         store::savepoint(connection).await?;
-        let how = match effect(connection, one).await? {
+        *late = Some(loaded.operation.id);
+        let made = effect(connection, one).await?;
+        *late = None;
+        let how = match made {
             Ok(effect) => match commit(&loaded.operation, &one.ticket, &effect, loaded.now) {
                 Some(step) => {
                     steps.push(step);

@@ -252,12 +252,14 @@ fn session_lives(error: &sqlx::Error) -> bool {
     })
 }
 
-/// Sets a savepoint before a transactional tool's effect.
+/// Sets a savepoint before a transactional tool's effect, and bounds each statement from here on: one
+/// that is given up only by its caller goes on in the server, and the rollback waits for it.
 ///
 /// # Errors
 /// The transaction is to be rolled back.
 pub async fn savepoint(connection: &mut PgConnection) -> Result<(), StoreError> {
-    connection.execute(sqlx::raw_sql("savepoint effect")).await?;
+    let statement = "set local statement_timeout = '5s'; savepoint effect";
+    connection.execute(sqlx::raw_sql(statement)).await?;
     Ok(())
 }
 

@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 
 use oncebox::relay::{Relay, RelayError};
 
+use crate::support::cutter::Cutter;
 use crate::support::eventually;
 use crate::support::wire::{
     Seen, Wire, host_of, left, settings, settings_through, submit, tools, work_until_empty,
 };
 use crate::support::world::World;
-use crate::support::cutter::Cutter;
 
 /// Every operation arrived, and copies carry the message id of the first.
 pub(crate) fn assert_each_once_by_id(seen: &[Seen], operations: usize) {
@@ -34,7 +34,11 @@ async fn an_unroutable_message_stays_until_it_can_be_routed() {
     wire.unbind("a").await;
     submit(&world, "a", 2, 11).await;
     let counts = relay.run_once().await.unwrap();
-    assert_eq!((counts.confirmed, counts.given_back), (0, 10), "acked by the broker, yet not stored");
+    assert_eq!(
+        (counts.confirmed, counts.given_back),
+        (0, 10),
+        "acked by the broker, yet not stored"
+    );
     assert_eq!(left(&world).await, 10);
     assert_eq!(
         world.count("select count(*) from oncebox.outbox where last_error = 'unroutable' and attempts = 1").await,
@@ -71,7 +75,8 @@ async fn what_a_full_queue_refuses_stays_and_holds_up_no_other_queue() {
     let counts = relay.run_once().await.expect("a queue that differs is used as it is");
     assert!(counts.given_back > 0, "{counts:?}");
     assert_eq!(world.count("select count(*) from oncebox.outbox where queue = 'b'").await, 0);
-    let refused = world.count("select count(*) from oncebox.outbox where last_error = 'nacked'").await;
+    let refused =
+        world.count("select count(*) from oncebox.outbox where last_error = 'nacked'").await;
     assert_eq!(refused, left(&world).await);
     let mut seen = Vec::new();
     eventually("all were taken when there was room", 60, async || {

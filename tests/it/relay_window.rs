@@ -11,7 +11,12 @@ async fn the_backlog_waits_in_postgresql_and_follows_as_messages_are_taken() {
     let world = World::new().await;
     tools(&world, &["a", "b"]).await;
     submit(&world, "a", 1, 500).await;
-    let settings = [("relay.window", "60"), ("relay.batch", "30"), ("relay.poll", "25s")];
+    let settings = [
+        ("relay.window", "60"),
+        ("relay.batch", "30"),
+        ("relay.poll", "25s"),
+        ("relay.publishers", "1"),
+    ];
     let roles = world.run_with("relay", &settings, RustTools::default());
     let wire = Wire::of(&world).await;
     eventually("the window is full", 20, async || (wire.ready("a").await >= 50).then_some(()))

@@ -1,5 +1,13 @@
 //! What a submission promises, at the Rust API and at the SQL function.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test that panics fails, as it should"
+)]
+
 mod bad_input;
 mod cancelled;
 mod contracts_registry;
@@ -9,6 +17,7 @@ mod migrations;
 mod no_locks;
 mod one_transaction;
 mod ordering_numbers;
+mod pooled;
 mod publishers_role;
 mod reopening;
 mod same_at_both_doors;

@@ -3,6 +3,7 @@
 mod kit;
 
 mod busy_rows;
+mod channel_loss;
 mod draining;
 mod fencing;
 mod kills;

@@ -101,6 +101,21 @@ impl Servers {
         std::fs::create_dir(&data).unwrap();
     }
 
+    /// Evaluates an Erlang expression in RabbitMQ, for what only a running node can be told.
+    pub(crate) fn rabbit_eval(&self, expression: &str) {
+        let ports = std::fs::read_to_string(self.directory.join("state").join("ports")).unwrap();
+        let epmd = ports.lines().find_map(|line| line.strip_prefix("EPMD_PORT=")).unwrap();
+        let newest = r#"sbin=${RABBITMQ_BIN:-$(ls -d /usr/lib/rabbitmq/lib/rabbitmq_server-*/sbin | sort -V | tail -n 1)}
+            exec "$sbin/rabbitmqctl" -n oncebox@localhost eval "$1""#;
+        let done = Command::new("bash")
+            .args(["-c", newest, "bash", expression])
+            .env("HOME", self.home().join("rabbit"))
+            .env("ERL_EPMD_PORT", epmd)
+            .output()
+            .unwrap();
+        succeeded("rabbitmqctl eval", &done);
+    }
+
     fn home(&self) -> PathBuf {
         let home = std::fs::read_to_string(self.directory.join("state").join("home")).unwrap();
         PathBuf::from(home.trim())
