@@ -113,7 +113,8 @@ impl Stage {
         sqlx::query_scalar(
             "select concat_ws(' ', operation_key, phase, reason, 'due', due_at - now(), 'lease', lease_until - now(), \
                'lost', lost_claims, 'sweeps', sweeps, 'queued', now() - queued_at, \
-               'rows', (select count(*) from oncebox.outbox x where x.operation_id = o.operation_id)) \
+               'rows', (select count(*) from oncebox.outbox x where x.operation_id = o.operation_id), \
+               (select concat_ws(' ', x.attempts, x.last_error) from oncebox.outbox x where x.operation_id = o.operation_id limit 1)) \
              from oncebox.operations o where status = 'pending' order by operation_key limit 20",
         )
         .fetch_all(&mut connection)
