@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 
 use oncebox::relay::{Relay, RelayError};
 
+use crate::support::cutter::Cutter;
 use crate::support::eventually;
 use crate::support::wire::{
     Seen, Wire, host_of, left, settings, settings_through, submit, tools, work_until_empty,
 };
 use crate::support::world::World;
-use crate::support::cutter::Cutter;
 
 /// Every operation arrived, and copies carry the message id of the first.
 pub(crate) fn assert_each_once_by_id(seen: &[Seen], operations: usize) {

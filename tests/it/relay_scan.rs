@@ -11,6 +11,7 @@ use sqlx::{Connection as _, Executor as _, PgConnection};
 use uuid::Uuid;
 
 use crate::relay_confirms::assert_each_once_by_id;
+use crate::support::cutter::Cutter;
 use crate::support::eventually;
 use crate::support::process::{Process, oncebox};
 use crate::support::servers::Servers;
@@ -18,7 +19,6 @@ use crate::support::wire::{
     Wire, execute, host_of, left, settings, submit, through, tools, work_until_empty,
 };
 use crate::support::world::World;
-use crate::tcp_valve::Valve;
 
 async fn begin(world: &World) -> PgConnection {
     let mut connection = world.connect().await;
@@ -275,7 +275,7 @@ async fn relays_side_by_side_publish_everything_under_one_id_each_even_when_one_
     let world = World::new().await;
     tools(&world, &["a"]).await;
     let wire = Wire::of(&world).await;
-    let valve = Valve::open(&host_of(&world.amqp)).await;
+    let valve = Cutter::open(&host_of(&world.amqp)).await;
     let mut command = oncebox(&world, &["run", "--role", "relay"]);
     command
         .env("AMQP_URL", through(&world.amqp, valve.address()))
@@ -321,7 +321,7 @@ async fn relays_side_by_side_publish_everything_under_one_id_each_even_when_one_
 async fn a_relay_killed_in_the_middle_of_a_batch_gives_its_rows_back_by_doing_nothing() {
     let world = World::new().await;
     tools(&world, &["a"]).await;
-    let valve = Valve::open(&host_of(&world.amqp)).await;
+    let valve = Cutter::open(&host_of(&world.amqp)).await;
     let run = |amqp: String| {
         let mut command = oncebox(&world, &["run", "--role", "relay"]);
         command

@@ -9,10 +9,10 @@ use sqlx::Executor as _;
 use sqlx::postgres::PgListener;
 use tokio::time::timeout;
 
+use crate::support::cutter::Cutter;
 use crate::support::eventually;
 use crate::support::wire::{Wire, execute, host_of, left, read, submit, through, tools};
 use crate::support::world::World;
-use crate::tcp_valve::Valve;
 
 const SLEEPERS: &str = "select count(*) from pg_locks where locktype = 'advisory' and granted \
      and database = (select oid from pg_database where datname = current_database())";
@@ -102,7 +102,7 @@ async fn a_listener_that_is_cut_costs_one_poll_and_comes_back() {
 async fn a_listening_connection_that_falls_silent_holds_up_nothing() {
     let world = World::new().await;
     tools(&world, &["a"]).await;
-    let valve = Valve::open(&host_of(&world.database)).await;
+    let valve = Cutter::open(&host_of(&world.database)).await;
     let direct = through(&world.database, valve.address());
     let more = [("database.listen_url", direct.as_str()), ("relay.poll", "1s")];
     let roles = world.run_with("relay", &more, RustTools::default());

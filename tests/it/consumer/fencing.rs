@@ -111,7 +111,7 @@ async fn its_late_receipt_settles_what_its_successor_had_to_call_unknown() {
 #[tokio::test]
 async fn its_late_receipt_is_acknowledged_when_it_is_the_stored_one() {
     let slow = serde_json::json!({"delay_ms_after_effect": 500, "times": 1});
-    let Frozen { world, downstream, owner, claim, .. } = frozen("tickets.create", slow).await;
+    let Frozen { world, owner, claim, .. } = frozen("tickets.create", slow).await;
     let successor = kit::worker(&world, "same");
     let applied = kit::ends(&world, "s", "applied").await;
     owner.signal("CONT");
