@@ -11,7 +11,6 @@
 //! while a process runs.
 
 mod gather;
-mod nearest;
 mod read;
 mod relations;
 mod secret;

@@ -11,7 +11,6 @@
 use std::fmt::Write as _;
 
 use tracing_subscriber::EnvFilter;
-use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
@@ -32,17 +31,6 @@ pub fn start(log: &Log) {
     };
     if started.is_err() {
         tracing::debug!("logging had been started before");
-    }
-}
-
-/// Whether `filter` can be read.
-///
-/// # Errors
-/// Says what to write instead.
-pub fn check_filter(filter: &str) -> Result<(), String> {
-    match EnvFilter::builder().with_default_directive(LevelFilter::INFO.into()).parse(filter) {
-        Ok(_) => Ok(()),
-        Err(error) => Err(format!("cannot be read ({error}); write info or info,oncebox=debug")),
     }
 }
 
@@ -74,12 +62,5 @@ mod tests {
         check("");
         check("trace,lapin::returned_messages=warn");
         check("lapin=trace");
-    }
-
-    #[test]
-    fn filters_are_checked() {
-        assert!(check_filter("info,oncebox=debug").is_ok());
-        assert!(check_filter("warn").is_ok());
-        assert!(check_filter("oncebox=loud").is_err());
     }
 }

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use super::nearest::nearest;
 use super::secret::file_reference;
 use super::settings::{SETTINGS, by_key};
 use super::{Sources, Value};
+use crate::domain::nearest::nearest;
 
 const PREFIX: &str = "ONCEBOX_";
 

@@ -129,7 +129,7 @@ impl Reader<'_> {
 
     fn log(&mut self) -> Log {
         let filter = self.text("log.filter").unwrap_or_default();
-        if let Err(error) = crate::telemetry::check_filter(&filter) {
+        if let Err(error) = check_filter(&filter) {
             self.problem("log.filter", &error);
         }
         let formats = [("text", LogFormat::Text), ("json", LogFormat::Json)];
@@ -265,4 +265,15 @@ impl Reader<'_> {
 
 fn paths_text(paths: &[PathBuf]) -> String {
     paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(":")
+}
+
+/// Says what to write instead when the log's filter cannot be read.
+fn check_filter(filter: &str) -> Result<(), String> {
+    match tracing_subscriber::EnvFilter::builder()
+        .with_default_directive(tracing::Level::INFO.into())
+        .parse(filter)
+    {
+        Ok(_) => Ok(()),
+        Err(error) => Err(format!("cannot be read ({error}); write info or info,oncebox=debug")),
+    }
 }

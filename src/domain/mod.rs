@@ -7,6 +7,7 @@
 
 #![warn(clippy::wildcard_enum_match_arm)]
 
+pub mod nearest;
 pub mod pointer;
 pub mod json;
 pub mod key;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::domain::contract::{Problem, parse_duration};
 use crate::domain::json::Json;
+use crate::domain::nearest::nearest;
 use crate::domain::pointer::Pointer;
 
 /// Reading goes on after a problem, so that one run shows all of them; `None` then stands for what
@@ -69,7 +70,7 @@ impl<'a> Place<'a> {
             if !known.contains(&name.as_str()) {
                 let place = Pointer::root().child(name.as_str()).brief();
                 let place = place.trim_start_matches('/');
-                let hint = nearest(name, known).map_or_else(
+                let hint = nearest(name, known.iter().copied()).map_or_else(
                     || format!("known here: {}", known.join(", ")),
                     |near| format!("did you mean {near}?"),
                 );
@@ -175,56 +176,5 @@ impl<'a> Place<'a> {
             let known: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
             self.complain(format!("must be one of {}", known.join(", ")))
         })
-    }
-}
-
-/// The known name that a typing mistake was most likely meant to be: at most a third of it differs.
-fn nearest<'k>(name: &str, known: &[&'k str]) -> Option<&'k str> {
-    // A hostile name would make the table large, and resembles nothing anyway.
-    let name = if name.len() <= 64 { name } else { return None };
-    known
-        .iter()
-        .map(|known| (distance(name, known), *known))
-        .filter(|(distance, known)| *distance * 3 <= known.len().max(3))
-        .min()
-        .map(|(_, known)| known)
-}
-
-/// How many letters must be changed, added or removed (Levenshtein).
-fn distance(a: &str, b: &str) -> usize {
-    let mut row: Vec<usize> = (0..=b.chars().count()).collect();
-    for (i, from) in a.chars().enumerate() {
-        let mut diagonal = i;
-        let mut left = i + 1;
-        let mut next = vec![left];
-        for (to, above) in b.chars().zip(row.iter().skip(1)) {
-            left = (diagonal + usize::from(from != to)).min(above + 1).min(left + 1);
-            diagonal = *above;
-            next.push(left);
-        }
-        row = next;
-    }
-    row.last().copied().unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_typing_mistake_finds_its_name() {
-        let known = ["timeout", "applied", "accepted", "url", "job"];
-        let check = |name: &str, meant: Option<&str>| assert_eq!(nearest(name, &known), meant);
-        check("timeuot", Some("timeout"));
-        check("time_out", Some("timeout"));
-        check("aplied", Some("applied"));
-        check("uri", Some("url"));
-        check("jobs", Some("job"));
-        check("retries", None);
-        check("", None);
-        check(&"x".repeat(1000), None);
-        assert_eq!(distance("kitten", "sitting"), 3);
-        assert_eq!(distance("", "abc"), 3);
-        assert_eq!(distance("abc", ""), 3);
     }
 }

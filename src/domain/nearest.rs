@@ -1,9 +1,16 @@
-//! The known name that a misspelt one most likely stands for.
+//! The known name that a misspelt one most likely stands for: for settings and for contract fields.
+
+/// Longest name that is compared: a hostile one would cost time, and resembles nothing anyway.
+const MAX_NAME_BYTES: usize = 64;
 
 /// The nearest of `known`, when it is near enough to be meant.
-pub(super) fn nearest<'k>(name: &str, known: impl Iterator<Item = &'k str>) -> Option<&'k str> {
-    let near = known.map(|candidate| (distance(name, candidate), candidate)).min()?;
-    (near.0 <= name.len().div_ceil(3)).then_some(near.1)
+#[must_use]
+pub fn nearest<'k>(name: &str, known: impl Iterator<Item = &'k str>) -> Option<&'k str> {
+    if name.len() > MAX_NAME_BYTES {
+        return None;
+    }
+    let (distance, near) = known.map(|candidate| (distance(name, candidate), candidate)).min()?;
+    (distance * 3 <= near.len().max(3)).then_some(near)
 }
 
 /// Levenshtein's distance between bytes; names are ASCII.
@@ -41,6 +48,18 @@ mod tests {
         check("workers.batch", Some("worker.batch"));
         check("relay_window", Some("relay.window"));
         check("telemetry.endpoint", None);
+        let fields = ["timeout", "applied", "accepted", "url", "job"];
+        let check = |name: &str, meant: Option<&str>| {
+            assert_eq!(nearest(name, fields.into_iter()), meant, "{name}");
+        };
+        check("timeuot", Some("timeout"));
+        check("time_out", Some("timeout"));
+        check("aplied", Some("applied"));
+        check("uri", Some("url"));
+        check("jobs", Some("job"));
+        check("retries", None);
+        check("", None);
+        check(&"x".repeat(1000), None);
     }
 
     #[test]
