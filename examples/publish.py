@@ -107,7 +107,8 @@ class Publisher:
             try:
                 return place_order(self.connected(), self.flags, number)
             # The server is away or restarting, or another transaction holds the key (lock time-out).
-            except psycopg.OperationalError:
+            # Rollback comes out only when the connection broke in the middle of rolling back.
+            except (psycopg.OperationalError, psycopg.Rollback):
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.2)

@@ -10,6 +10,7 @@
 //! Absent on purpose: numbers of a single tool (its contract has them), and settings that change
 //! while a process runs.
 
+mod gather;
 mod nearest;
 mod read;
 mod relations;

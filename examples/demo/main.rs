@@ -74,7 +74,7 @@ async fn play() -> Result<bool, Fault> {
     let input = input::write(&deployment.run)?;
     let (service, mut service_process) = Service::start(&deployment).await?;
 
-    let step = steps.begin("migrate, and make the two example contracts current");
+    let step = steps.begin("migrate, make the two example contracts current");
     deployment.migrate_and_activate().await?;
     step.done("");
 
@@ -83,7 +83,7 @@ async fn play() -> Result<bool, Fault> {
     step.done("");
 
     let step =
-        steps.begin("order faults: lost answers, broken connections, delays, 429, 500, duplicates");
+        steps.begin("order faults: lost answers, cut connections, delays, 429, 500, duplicates");
     faults::order(&service).await?;
     step.done("");
 
@@ -120,7 +120,7 @@ async fn under_load(
     crew: &mut Crew,
 ) -> Result<Sent, Fault> {
     let step = steps.begin(&format!(
-        "publish {} operations from a file, {} from Rust, {} from Python, all at once",
+        "publish {} from a file, {} from Rust, {} from Python at once",
         input.lines.len(),
         submitting::RUST_COUNT,
         submitting::PYTHON_COUNT,
@@ -132,20 +132,19 @@ async fn under_load(
         steps.note("no Python interpreter with psycopg 3: the Python publisher is left out");
     }
 
-    let step = steps.begin("kill a worker (SIGKILL) in the middle of its effects, start another");
+    let step = steps.begin("kill a worker (SIGKILL), start another");
     let hit = faults::kill_a_worker(deployment, service, crew).await?;
-    step.done(&format!("{hit} effects were on their way"));
+    step.done(&format!("{hit} of its calls were on their way"));
 
     faults::until_effects(service, crew, 600).await?;
     match &deployment.control {
         Control::Private(directory) => {
-            let step = steps.begin("kill PostgreSQL (immediate shutdown), start it again");
+            let step = steps.begin("kill PostgreSQL, start it again");
             let so_far = faults::so_far(deployment, service).await?;
             deployment.restart(directory, "restart-postgres", "immediate").await?;
             step.done(&so_far);
             faults::until_effects(service, crew, 1200).await?;
-            let step = steps
-                .begin("kill the broker, publish everything once more meanwhile, start it again");
+            let step = steps.begin("kill the broker, publish all once more, start it again");
             let so_far = faults::so_far(deployment, service).await?;
             let restart = deployment.restart(directory, "restart-rabbit", "kill");
             let (restarted, sent) = tokio::join!(restart, publishing.then_again(deployment, input));
@@ -157,8 +156,7 @@ async fn under_load(
             steps.note(
                 "the servers are not ours to stop: PostgreSQL and the broker are not restarted",
             );
-            let step =
-                steps.begin("publish everything once more, and changed requests under used keys");
+            let step = steps.begin("publish all once more, and changed requests under used keys");
             let sent = publishing.then_again(deployment, input).await?;
             step.done("");
             Ok(sent)

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::io::Write as _;
+use std::path::Path;
 use std::time::Duration;
 
 use crate::Fault;
@@ -55,19 +56,23 @@ fn outcomes(text: &mut String, records: &[Record]) -> std::fmt::Result {
     let tools: BTreeSet<&str> = records.iter().map(|record| record.tool.as_str()).collect();
     write!(text, "  {:<16}", "operations")?;
     for status in STATUSES {
-        write!(text, "{status:>18}")?;
+        write!(text, "{status:>width$}", width = width(status))?;
     }
-    writeln!(text, "{:>9}", "all")?;
+    writeln!(text, "{:>8}", "all")?;
     for tool in tools {
         let of_tool: Vec<&Record> = records.iter().filter(|record| record.tool == tool).collect();
         write!(text, "  {tool:<16}")?;
         for status in STATUSES {
             let count = of_tool.iter().filter(|record| record.status == status).count();
-            write!(text, "{count:>18}")?;
+            write!(text, "{count:>width$}", width = width(status))?;
         }
-        writeln!(text, "{:>9}", of_tool.len())?;
+        writeln!(text, "{:>8}", of_tool.len())?;
     }
     Ok(())
+}
+
+fn width(title: &str) -> usize {
+    title.len().max(5) + 3
 }
 
 /// What happened, in numbers.
@@ -106,9 +111,8 @@ fn counts(books: &Books, sent: &Sent) -> Vec<(&'static str, u64)> {
 }
 
 fn further(text: &mut String, deployment: &Deployment) -> std::fmt::Result {
-    let run = deployment.run.display();
-    let oncebox = deployment.program();
-    let oncebox = oncebox.display();
+    let run = short(&deployment.run);
+    let oncebox = short(&deployment.program());
     writeln!(text, "input, answers, logs and the service's journal: {run}")?;
     if !matches!(deployment.control, Control::Given) {
         return writeln!(
@@ -127,4 +131,11 @@ fn further(text: &mut String, deployment: &Deployment) -> std::fmt::Result {
         writeln!(text, "  {oncebox} {verb}")?;
     }
     Ok(())
+}
+
+/// The path as a person in this directory would write it.
+fn short(path: &Path) -> String {
+    let here = std::env::current_dir().ok();
+    let below = here.as_deref().and_then(|here| path.strip_prefix(here).ok());
+    below.unwrap_or(path).display().to_string()
 }

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::time::{Duration, Instant};
 
-use indicatif::ProgressBar;
+use indicatif::{ProgressBar, ProgressStyle};
 
 /// Shows steps in order.
 pub(crate) struct Steps;
@@ -22,7 +22,10 @@ impl Steps {
 
     pub(crate) fn begin(&self, what: &str) -> Step {
         // Hidden by itself where stderr is no terminal.
-        let spinner = ProgressBar::new_spinner().with_message(what.to_owned());
+        let mut spinner = ProgressBar::new_spinner().with_message(what.to_owned());
+        if let Ok(style) = ProgressStyle::with_template("  {spinner} {wide_msg}") {
+            spinner = spinner.with_style(style);
+        }
         spinner.enable_steady_tick(Duration::from_millis(100));
         Step { what: what.to_owned(), begun: Instant::now(), spinner }
     }

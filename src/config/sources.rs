@@ -64,7 +64,7 @@ impl Sources {
             let Ok(name) = name.into_string() else { continue };
             match value.into_string() {
                 Ok(value) => drop(environment.insert(name, value)),
-                Err(_) if super::read::is_ours(&name) => {
+                Err(_) if super::gather::is_ours(&name) => {
                     problems.push(format!("{name} is not UTF-8; set it to UTF-8 text"));
                 }
                 Err(_) => {}

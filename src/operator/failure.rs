@@ -50,13 +50,17 @@ pub(super) fn say(line: &str) {
     drop(writeln!(std::io::stderr().lock(), "oncebox: {line}"));
 }
 
-/// An error with its causes, on one line.
+/// An error with its causes, on one line, each told once.
 pub(super) fn chain(error: &(dyn Error + 'static)) -> String {
     let mut line = error.to_string();
     let mut cause = error.source();
     while let Some(next) = cause {
-        line.push_str(": ");
-        line.push_str(&next.to_string());
+        // Some libraries repeat the cause in their own message.
+        let told = next.to_string();
+        if !line.ends_with(&told) {
+            line.push_str(": ");
+            line.push_str(&told);
+        }
         cause = next.source();
     }
     line

@@ -96,7 +96,7 @@ fn log_of(verb: &Verb, config: &Config) -> Log {
     let untouched =
         config.shown().iter().any(|shown| shown.key == "log.filter" && shown.source == "default");
     if untouched && !matches!(verb, Verb::Run(_)) {
-        return Log { format: config.log.format, filter: "error".to_owned() };
+        return Log { format: config.log.format, filter: "oncebox=warn".to_owned() };
     }
     config.log.clone()
 }

@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn columns_are_aligned_and_control_characters_shown() {
         let row = ["a\u{1b}[2J".to_owned(), "b".to_owned()];
-        assert_eq!(table(&["one", "two"], &[&row]), "ONE        TWO\na\\u{1b}[2J  b\n");
+        assert_eq!(table(&["one", "two"], &[&row]), "ONE         TWO\na\\u{1b}[2J  b\n");
     }
 
     #[test]

@@ -48,42 +48,50 @@ pub(super) fn state_text(operation: &Operation) -> String {
     }
 }
 
-/// The record without arguments and response, under the names of its columns.
-pub(super) fn object(operation: &Operation) -> Value {
+/// The record without arguments and response, under the names of its columns, in the order in
+/// which people read it.
+pub(super) fn fields(operation: &Operation) -> Vec<(&'static str, Value)> {
     let (status, phase) = operation.state.columns();
-    let order = operation.order.as_ref();
-    json!({
-        "operation_id": operation.id,
-        "tenant": operation.tenant,
-        "environment": operation.environment,
-        "operation_key": operation.key,
-        "tool": operation.tool,
-        "tool_version": operation.tool_version,
-        "status": status,
-        "phase": phase,
-        "reason": operation.reason.map(Reason::code),
-        "effect_reference": operation.effect_reference,
-        "response_dropped": operation.response_dropped,
-        "request_fingerprint": operation.fingerprint.as_ref().map(|f| f.as_str()),
-        "due_at": moment(operation.due_at),
-        "owner": operation.lease.as_ref().map(|lease| &lease.owner),
-        "lease_until": operation.lease.as_ref().map(|lease| moment(lease.until)),
-        "claim_epoch": operation.token.0,
-        "attempts": operation.attempts,
-        "lost_claims": operation.lost_claims,
-        "deferrals": operation.deferrals,
-        "opened_at": moment(operation.opened_at),
-        "first_sent_at": operation.first_sent_at.map(moment),
-        "key_first_used_at": operation.key_first_used_at.map(moment),
-        "downstream_key": operation.downstream_key.as_ref().map(|key| &key.key),
-        "downstream_key_id": operation.downstream_key.as_ref().map(|key| &key.secret_id),
-        "queued_at": moment(operation.queued_at),
-        "sweeps": operation.sweeps,
-        "ordering_key": order.map(|order| &order.key),
-        "order_number": order.map(|order| order.number),
-        "waiting_for_order": order.is_some_and(|order| order.waiting),
-        "order_released": order.is_some_and(|order| order.released),
-        "traceparent": operation.traceparent,
-        "updated_at": moment(operation.updated_at),
-    })
+    let (lease, order) = (operation.lease.as_ref(), operation.order.as_ref());
+    let key = operation.downstream_key.as_ref();
+    vec![
+        ("operation_id", json!(operation.id)),
+        ("operation_key", json!(operation.key)),
+        ("tenant", json!(operation.tenant)),
+        ("environment", json!(operation.environment)),
+        ("tool", json!(operation.tool)),
+        ("tool_version", json!(operation.tool_version)),
+        ("status", json!(status)),
+        ("phase", json!(phase)),
+        ("reason", json!(operation.reason.map(Reason::code))),
+        ("effect_reference", json!(operation.effect_reference)),
+        ("response_dropped", json!(operation.response_dropped)),
+        ("request_fingerprint", json!(operation.fingerprint.as_ref().map(|f| f.as_str()))),
+        ("due_at", json!(moment(operation.due_at))),
+        ("owner", json!(lease.map(|lease| &lease.owner))),
+        ("lease_until", json!(lease.map(|lease| moment(lease.until)))),
+        ("claim_epoch", json!(operation.token.0)),
+        ("attempts", json!(operation.attempts)),
+        ("lost_claims", json!(operation.lost_claims)),
+        ("deferrals", json!(operation.deferrals)),
+        ("opened_at", json!(moment(operation.opened_at))),
+        ("first_sent_at", json!(operation.first_sent_at.map(moment))),
+        ("key_first_used_at", json!(operation.key_first_used_at.map(moment))),
+        ("downstream_key", json!(key.map(|key| &key.key))),
+        ("downstream_key_id", json!(key.map(|key| &key.secret_id))),
+        ("queued_at", json!(moment(operation.queued_at))),
+        ("sweeps", json!(operation.sweeps)),
+        ("ordering_key", json!(order.map(|order| &order.key))),
+        ("order_number", json!(order.map(|order| order.number))),
+        ("waiting_for_order", json!(order.is_some_and(|order| order.waiting))),
+        ("order_released", json!(order.is_some_and(|order| order.released))),
+        ("traceparent", json!(operation.traceparent)),
+        ("updated_at", json!(moment(operation.updated_at))),
+    ]
+}
+
+/// The same as one object.
+pub(super) fn object(operation: &Operation) -> Value {
+    let members = fields(operation).into_iter().map(|(name, value)| (name.to_owned(), value));
+    Value::Object(members.collect())
 }

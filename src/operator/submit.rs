@@ -82,7 +82,7 @@ pub(super) async fn run(context: &Context, flags: &SubmitFlags) -> Result<(), Fa
     let (seen, rejected) = (run.seen, run.rejected);
     if rejected > 0 {
         return Err(Failure::failed(format!(
-            "{rejected} of {seen} lines were rejected; the lines above say why, all others are published"
+            "{rejected} of {seen} lines were rejected; the lines above say why, all others stand"
         )));
     }
     Ok(())
@@ -129,7 +129,7 @@ impl Run<'_> {
 
     fn refused(&mut self, submission: Option<&Submission>, error: &SubmitError) -> Envelope {
         self.rejected += 1;
-        say(&format!("line {}: {}", self.seen, chain(error)));
+        say(&format!("line {}: {}", self.seen, why(error)));
         let key = submission.and_then(|s| {
             let policy = self.context.config.key_policy();
             let key =
@@ -233,6 +233,19 @@ impl Run<'_> {
             "stopped after {} lines: {why}; submit the same input again, what is published stays one operation each",
             self.seen
         ))
+    }
+}
+
+/// The reason of a refusal; a refused key says of itself what it is.
+fn why(error: &SubmitError) -> String {
+    match error {
+        SubmitError::Key(key) => key.to_string(),
+        SubmitError::Store(error) => chain(error),
+        SubmitError::Invalid(_)
+        | SubmitError::Arguments(_)
+        | SubmitError::UnknownContract
+        | SubmitError::UnreadableContract
+        | SubmitError::Busy => error.to_string(),
     }
 }
 

@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use tracing::{debug, warn};
 
-use super::Counts;
+use super::{Counts, told_to_stop};
 use crate::store::{DatabaseUrl, StoreError, WakeUp};
 
 /// The first wait after work.
@@ -78,7 +78,7 @@ impl Idle {
                     self.wait = SHORTEST;
                 }
             }
-            _ = shutdown.changed() => {}
+            () = told_to_stop(shutdown) => {}
         }
     }
 

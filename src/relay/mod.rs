@@ -116,8 +116,8 @@ pub async fn run(settings: RelaySettings, mut shutdown: watch::Receiver<bool>) {
                     error = &error as &dyn std::error::Error,
                     failures, "relay pass failed; trying again"
                 );
-                let stopped = shutdown.changed();
-                drop(timeout(backoff(failures, Duration::from_millis(100)), stopped).await);
+                let wait = backoff(failures, Duration::from_millis(100));
+                drop(timeout(wait, told_to_stop(&mut shutdown)).await);
             }
         }
     }
@@ -221,7 +221,15 @@ impl Relay {
             let horizon = self.link.statement(store::horizon).await?;
             self.mark.seen(horizon);
         }
-        Ok(self.mark.asks(self.windows.rooms()))
+        Ok(self.mark.asks(self.windows.rooms(Instant::now())))
+    }
+}
+
+/// Waits for the word to stop. When nobody is left who could give it, for ever: a loop that took that
+/// for an answer would spin.
+async fn told_to_stop(shutdown: &mut watch::Receiver<bool>) {
+    if shutdown.wait_for(|stop| *stop).await.is_err() {
+        std::future::pending::<()>().await;
     }
 }
 

@@ -69,7 +69,7 @@ impl Relay {
         results: &[PublishResult],
         counts: &mut Counts,
     ) -> Result<(), RelayError> {
-        self.windows.published(rows, results);
+        self.windows.published(rows, results, Instant::now());
         let (mut confirmed, mut later, mut never) = (Vec::new(), Vec::new(), Vec::new());
         for (row, result) in rows.iter().zip(results) {
             match result {

@@ -117,11 +117,10 @@ impl Windows {
     }
 
     /// The queues with room, and how much.
-    pub(super) fn rooms(&self) -> Vec<(String, i64)> {
+    pub(super) fn rooms(&self, now: Instant) -> Vec<(String, i64)> {
         let share = self.batch.saturating_mul(4)
             / u32::try_from(self.queues.len()).unwrap_or(u32::MAX).max(1);
         let most = self.batch.min(share.max(10));
-        let now = Instant::now();
         let room = |(queue, window): (&String, &Window)| {
             let most = match self.silent.get(queue) {
                 None => most,
@@ -137,7 +136,7 @@ impl Windows {
     }
 
     /// Counts what was published, and which queues gave an answer.
-    pub(super) fn published(&mut self, rows: &[Taken], results: &[PublishResult]) {
+    pub(super) fn published(&mut self, rows: &[Taken], results: &[PublishResult], now: Instant) {
         let (mut answered, mut unanswered) = (BTreeSet::new(), BTreeSet::new());
         for (row, result) in rows.iter().zip(results) {
             if let Some(window) = self.queues.get_mut(&row.queue) {
@@ -155,18 +154,93 @@ impl Windows {
         }
         self.silent.retain(|queue, _| !answered.contains(queue.as_str()));
         for queue in unanswered.difference(&answered) {
-            self.gave_no_answer(queue, !answered.is_empty());
+            self.gave_no_answer(queue, !answered.is_empty(), now);
         }
     }
 
     /// A queue alone in its silence is to blame; when no queue answers, the broker is.
-    fn gave_no_answer(&mut self, queue: &str, others_did: bool) {
+    fn gave_no_answer(&mut self, queue: &str, others_did: bool, now: Instant) {
         let pause = match self.silent.get(queue) {
             Some(silent) => (silent.pause * 2).min(LONGEST_SILENCE),
             None if others_did => Duration::from_secs(5),
             None => return,
         };
         warn!(tool = queue, ?pause, "queue gives no answer while others do; tried again later");
-        self.silent.insert(queue.to_owned(), Silent { pause, until: Instant::now() + pause });
+        self.silent.insert(queue.to_owned(), Silent { pause, until: now + pause });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::operation::Timestamp;
+    use PublishResult::{Confirmed, Unconfirmed};
+
+    fn windows() -> Windows {
+        let mut windows = Windows::new(2_000, 500);
+        windows.learn(["a", "b"].map(str::to_owned).into());
+        windows
+    }
+
+    fn published(windows: &mut Windows, now: Instant, what: &[(&str, PublishResult)]) {
+        let row = |queue: &str| Taken {
+            id: uuid::Uuid::nil(),
+            queue: queue.to_owned(),
+            tenant: String::new(),
+            operation: uuid::Uuid::nil(),
+            key: String::new(),
+            traceparent: None,
+            attempts: 0,
+            due_at: Timestamp(0),
+            waited: Duration::ZERO,
+            leased_until: Timestamp(0),
+        };
+        let rows: Vec<Taken> = what.iter().map(|(queue, _)| row(queue)).collect();
+        let results: Vec<_> = what.iter().map(|(_, result)| *result).collect();
+        windows.published(&rows, &results, now);
+    }
+
+    fn check(windows: &Windows, now: Instant, expected: &[(&str, i64)]) {
+        let expected: Vec<_> = expected.iter().map(|(q, room)| ((*q).to_owned(), *room)).collect();
+        assert_eq!(windows.rooms(now), expected);
+    }
+
+    #[test]
+    fn a_queue_that_alone_gives_no_answer_gets_single_messages_less_and_less_often() {
+        let (mut windows, mut now) = (windows(), Instant::now());
+        check(&windows, now, &[("a", 500), ("b", 500)]);
+        published(&mut windows, now, &[("a", Confirmed), ("b", Unconfirmed), ("b", Unconfirmed)]);
+        check(&windows, now, &[("a", 500)]);
+        now += Duration::from_secs(5);
+        check(&windows, now, &[("a", 500), ("b", 1)]);
+        published(&mut windows, now, &[("b", Unconfirmed)]);
+        windows.forget();
+        windows.learn(["a", "b"].map(str::to_owned).into());
+        now += Duration::from_secs(9);
+        check(&windows, now, &[("a", 500)]);
+        now += Duration::from_secs(1);
+        check(&windows, now, &[("a", 500), ("b", 1)]);
+        published(&mut windows, now, &[("b", PublishResult::Nacked)]);
+        check(&windows, now, &[("a", 500), ("b", 500)]);
+    }
+
+    #[test]
+    fn when_no_queue_answers_the_broker_is_to_blame() {
+        let (mut windows, now) = (windows(), Instant::now());
+        published(&mut windows, now, &[("a", Unconfirmed), ("b", Unconfirmed)]);
+        check(&windows, now, &[("a", 500), ("b", 500)]);
+    }
+
+    #[test]
+    fn what_was_published_and_what_waits_take_room() {
+        let (mut windows, now) = (Windows::new(3, 2), Instant::now());
+        windows.learn(["a"].map(str::to_owned).into());
+        check(&windows, now, &[("a", 2)]);
+        published(&mut windows, now, &[("a", Confirmed), ("a", Unconfirmed)]);
+        check(&windows, now, &[("a", 1)]);
+        assert!(!windows.full());
+        published(&mut windows, now, &[("a", Confirmed)]);
+        check(&windows, now, &[]);
+        assert!(windows.full());
     }
 }

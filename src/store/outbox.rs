@@ -270,10 +270,14 @@ pub struct Horizon {
 /// Nothing is known.
 pub async fn horizon(connection: &mut PgConnection) -> Result<Horizon, StoreError> {
     // now() is older than the statement's snapshot, so that what begins after the snapshot is dated
-    // after `at`; clock_timestamp() would be younger.
+    // after `at`; clock_timestamp() would be younger. A snapshot's xmax is one past the last id that
+    // *ended*: open transactions can lie beyond it. age() counts back from the next id to be given,
+    // in 32 bits, which xmax completes.
     let row = sqlx::query(
-        "select now() as at, pg_snapshot_xmin(s.snap)::text::bigint as ended, pg_snapshot_xmax(s.snap)::text::bigint as begun \
-         from (select pg_current_snapshot() as snap) s",
+        "select now() as at, s.xmin as ended, \
+                s.xmax + ((((age('3'::xid)::bigint + 3) & 4294967295) - (s.xmax & 4294967295)) & 4294967295) as begun \
+         from (select pg_snapshot_xmin(c.snap)::text::bigint as xmin, pg_snapshot_xmax(c.snap)::text::bigint as xmax \
+               from (select pg_current_snapshot() as snap) c) s",
     )
     .fetch_one(connection)
     .await?;

@@ -55,7 +55,8 @@ pub trait Tool: Send + Sync {
     ///
     /// Nothing may leave before `gate` is open, and the first byte must leave before
     /// [`Sending::send_before`]. Everything that can fail without an effect (building the request,
-    /// connecting) belongs before the gate. The future is dropped when the effect time-out passes
-    /// or the lease is lost; after the gate that counts as ambiguous.
+    /// connecting) belongs before the gate. The future is dropped when the lease ends, which counts
+    /// as ambiguous after the gate; but the lease is renewed while the call runs, so give the call a
+    /// time-out of its own, shorter than the lease less its margin.
     async fn call(&self, call: &Call, gate: Gate) -> Attempted;
 }

@@ -1,5 +1,14 @@
 //! The promises, each a module, against real PostgreSQL and RabbitMQ.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "a test that panics fails, as it should; what it prints is shown with its failure"
+)]
+
 mod support;
 
 mod broker_layer;
@@ -7,5 +16,14 @@ mod canonical_json;
 mod consumer;
 mod end_to_end;
 mod faults;
+mod pooler;
 mod raw_amqp;
+mod relay_broker_down;
+mod relay_confirms;
+mod relay_parks;
+mod relay_scan;
+mod relay_wakeup;
+mod relay_window;
+mod submission;
+mod sweep;
 mod tidy;

@@ -40,8 +40,9 @@ pub(super) fn run(context: &Context, files: &[PathBuf]) -> Result<(), Failure> {
         let mut lines =
             vec![format!("{tool} {version} ({file}): {errors} errors, {flags} red flags")];
         lines.extend(findings.iter().map(|finding| {
-            let place = finding.pointer.to_string();
-            shown(&format!("  {:<8} {place}: {}", finding.severity.as_str(), finding.message))
+            let root = finding.pointer.is_root();
+            let place = if root { String::new() } else { format!("{}: ", finding.pointer) };
+            shown(&format!("  {:<8} {place}{}", finding.severity.as_str(), finding.message))
         }));
         context.output.line(&lines.join("\n"))?;
     }

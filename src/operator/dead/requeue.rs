@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::json;
+use time::OffsetDateTime;
 use uuid::Uuid;
 
 use super::{Decided, closed, missing};
@@ -239,7 +240,7 @@ impl Lost {
         let put_back = PutBack {
             submitted,
             id,
-            first_used: key.as_ref().and_then(|_| born(id)),
+            first_used: key.as_ref().and_then(|_| born_before(id, letter.at)),
             downstream_key: key.as_ref().map(|DownstreamKey { key, .. }| key.clone()),
             downstream_key_id: key.as_ref().map(|key| key.secret_id.clone()),
             reason: Reason::MayHaveBeenSent.code(),
@@ -268,9 +269,27 @@ fn secret_of(context: &Context, id: &str) -> Result<DownstreamSecret, Failure> {
     })
 }
 
-/// Unix seconds at which a record with this id was born; the id's clock part has it.
-fn born(id: Uuid) -> Option<f64> {
+/// Unix seconds at which a record with this id was born; the id's clock part has it. `None` when it
+/// has none, or one that a record which this letter names cannot have.
+fn born_before(id: Uuid, letter_at: OffsetDateTime) -> Option<f64> {
     let (seconds, nanos) = id.get_timestamp()?.to_unix();
     let seconds = u32::try_from(seconds).ok()?;
-    Some(f64::from(seconds) + f64::from(nanos) / 1e9)
+    let possible = i64::from(seconds) <= letter_at.unix_timestamp();
+    possible.then(|| f64::from(seconds) + f64::from(nanos) / 1e9)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_tells_when_its_record_was_born() {
+        let id = Uuid::parse_str("01890a5d-ac96-774b-bcce-b302099a8057").unwrap();
+        let at = |seconds| OffsetDateTime::from_unix_timestamp(seconds).unwrap();
+        let born = born_before(id, at(1_700_000_000)).unwrap();
+        assert!((born - 1_688_112_999.0).abs() < 20_000.0, "{born}");
+        assert_eq!(born_before(id, at(1_600_000_000)), None);
+        assert_eq!(born_before(Uuid::from_u128(7), at(1_700_000_000)), None);
+        assert_eq!(born_before(Uuid::new_v4(), at(1_700_000_000)), None);
+    }
 }

@@ -52,9 +52,9 @@ async fn pooling(url: &DatabaseUrl, findings: &mut Findings) -> bool {
             (Verdict::Ok, "a transaction pooler that keeps prepared statements".to_owned(), "")
         }
         Ok(Pooling::OneConnection) => (
-            Verdict::Warn,
+            Verdict::Fail,
             "a pooler with one server connection".to_owned(),
-            "raise its pool size: roles wait for each other",
+            "raise its pool size: every loop of a role needs a connection of its own",
         ),
         Ok(Pooling::LosesStatements) => (
             Verdict::Fail,

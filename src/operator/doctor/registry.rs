@@ -3,7 +3,10 @@
 use std::collections::BTreeSet;
 
 use super::{Findings, Verdict};
+use crate::config::contract_secret;
 use crate::contract_file::{LoadedContract, load_all};
+use crate::domain::contract::HttpRequest;
+use crate::domain::contract::template::SecretRef;
 use crate::operator::Context;
 use crate::operator::failure::chain;
 use crate::store::{self, Registered};
@@ -84,6 +87,23 @@ fn compare(
             "leave the section out; the tool is not served",
         );
     }
+    let lost: Vec<String> = contract
+        .http()
+        .map(HttpRequest::secrets)
+        .unwrap_or_default()
+        .into_iter()
+        .filter(|secret| contract_secret(secret).is_none())
+        .map(named)
+        .collect();
+    if !lost.is_empty() {
+        let seen = format!("{name}: not found here: {}", lost.join(", "));
+        findings.note(
+            check,
+            Verdict::Warn,
+            seen,
+            "set it where workers run; without it nothing is sent",
+        );
+    }
     let stands = registry.iter().find(|r| r.tool == tool && r.version == version);
     match stands {
         Some(stands) if stands.material_digest != contract.material_digest() => {
@@ -106,5 +126,13 @@ fn compare(
             );
         }
         None => findings.note(check, Verdict::Ok, format!("{name}: readable"), ""),
+    }
+}
+
+/// The reference as the contract writes it. A name is no secret.
+fn named(secret: &SecretRef) -> String {
+    match secret {
+        SecretRef::Env(name) => format!("${{env:{name}}}"),
+        SecretRef::File(path) => format!("${{file:{path}}}"),
     }
 }

@@ -71,6 +71,9 @@ fn unknown(reason: Option<Reason>) -> &'static str {
         Some(Reason::RefusedAfterUnproved) => {
             "the downstream said no, but an earlier attempt may have worked"
         }
+        Some(Reason::MayHaveBeenSent) => {
+            "its record was lost and put back, and the lost one may have been sent"
+        }
         Some(Reason::Conflict) => "two pieces of evidence contradict each other",
         Some(Reason::WorkerLost) => "its worker was lost after the request may have left",
         Some(_) | None => "the effect may exist and nothing here can prove it",
@@ -100,5 +103,91 @@ fn parked(operation: &Operation, resolve: &str) -> String {
         Some(_) | None => {
             format!("find out why it was set aside (the trace says when), then {retry}")
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use time::OffsetDateTime;
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::domain::operation::{Timestamp, Token};
+
+    fn operation(state: State) -> Operation {
+        Operation {
+            id: Uuid::from_u128(7),
+            tenant: "acme".into(),
+            environment: "prod".into(),
+            key: "acme:prod:run:step".into(),
+            tool: "tickets.create".into(),
+            tool_version: "1".into(),
+            fingerprint: None,
+            digests: None,
+            state,
+            reason: None,
+            due_at: Timestamp(0),
+            lease: None,
+            token: Token(1),
+            attempts: 1,
+            lost_claims: 0,
+            deferrals: 0,
+            opened_at: Timestamp(0),
+            first_sent_at: Some(Timestamp(1)),
+            key_first_used_at: Some(Timestamp(1)),
+            downstream_key: None,
+            queued_at: Timestamp(0),
+            sweeps: 0,
+            order: None,
+            effect_reference: Some("T-1".into()),
+            response: None,
+            response_dropped: false,
+            traceparent: None,
+            updated_at: Timestamp(2),
+        }
+    }
+
+    fn trace(events: &[&str]) -> Vec<TraceRow> {
+        let row = |event: &&str| TraceRow {
+            at: OffsetDateTime::UNIX_EPOCH,
+            event: (*event).to_owned(),
+            epoch: 1,
+            owner: None,
+            detail: None,
+        };
+        events.iter().map(row).collect()
+    }
+
+    #[test]
+    fn applied_without_proof_is_flagged() {
+        let check = |record: &Operation, events: &[&str], flagged: bool| {
+            assert_eq!(!flags(record, &trace(events)).is_empty(), flagged, "{events:?}");
+        };
+        let applied = operation(State::Applied);
+        check(&applied, &["claimed", "sent", "committed", "settled"], false);
+        check(&applied, &["claimed", "sent", "reconciled", "committed", "settled"], false);
+        check(&applied, &["claimed", "sent", "unknown", "resolved"], false);
+        check(&applied, &["claimed", "sent", "settled"], true);
+        let no_receipt = Operation { effect_reference: None, ..operation(State::Applied) };
+        check(&no_receipt, &["claimed", "sent", "committed", "settled"], true);
+        // A transactional effect is never marked as sent: the transaction is its proof.
+        let in_transaction = Operation { first_sent_at: None, ..operation(State::Applied) };
+        check(&in_transaction, &["claimed", "settled"], false);
+        check(&operation(State::Sent), &["claimed", "sent"], false);
+        check(&applied, &["claimed", "sent", "committed", "settled", "conflict"], true);
+    }
+
+    #[test]
+    fn whoever_waits_for_a_person_is_told_what_to_do() {
+        for state in State::ALL {
+            let told = next_step(&operation(state)).is_some();
+            let waits = matches!(
+                state,
+                State::Unknown | State::Parked | State::Held | State::FailedPermanent
+            );
+            assert_eq!(told, waits, "{state:?}");
+        }
+        let unknown = next_step(&operation(State::Unknown)).unwrap();
+        assert!(unknown.contains("ops resolve") && !unknown.contains("retry"), "{unknown}");
     }
 }

@@ -45,7 +45,7 @@ pub(super) async fn run(context: &Context, flags: &ShowFlags) -> Result<(), Fail
     if context.output.json() {
         return Ok(context.output.object(&object)?);
     }
-    Ok(context.output.line(&page(&object, &trace))?)
+    Ok(context.output.line(&page(&loaded, &object, &trace))?)
 }
 
 /// Everything, as one object.
@@ -84,24 +84,18 @@ fn trace_object(row: &TraceRow) -> Value {
 }
 
 /// The same for people: what is not set is left out.
-fn page(object: &Value, trace: &[TraceRow]) -> String {
-    let mut lines = Vec::new();
-    let part = |name: &str| object.get(name).and_then(Value::as_object).cloned();
-    for (name, value) in part("record").unwrap_or_default() {
-        if !value.is_null() && value != json!(false) {
-            lines.push(format!("{name:<20} {}", text_of(&value)));
-        }
-    }
-    for name in ["safe_to_repeat", "next_action", "retry_after_seconds", "response"] {
-        if let Some(value) = part("envelope").and_then(|envelope| envelope.get(name).cloned())
-            && !value.is_null()
-        {
-            lines.push(format!("{name:<20} {}", text_of(&value)));
-        }
-    }
-    if let Some(arguments) = object.get("arguments") {
-        lines.push(format!("{:<20} {}", "arguments", text_of(arguments)));
-    }
+fn page(loaded: &Loaded, object: &Value, trace: &[TraceRow]) -> String {
+    let part = |name: &str| object.get(name).cloned().unwrap_or_default();
+    let envelope = part("envelope");
+    let told = ["safe_to_repeat", "next_action", "retry_after_seconds", "response"]
+        .map(|name| (name, envelope.get(name).cloned().unwrap_or_default()));
+    let mut all = record::fields(&loaded.operation);
+    all.retain(|(_, value)| *value != json!(false));
+    all.extend(told);
+    all.push(("arguments", part("arguments")));
+    all.retain(|(_, value)| !value.is_null());
+    let mut lines: Vec<String> =
+        all.iter().map(|(name, value)| format!("{name:<20} {}", text_of(value))).collect();
     lines.push(String::new());
     for row in trace {
         let owner = row.owner.as_deref().unwrap_or_default();

@@ -41,7 +41,7 @@ pub(super) fn read(path: &Path) -> Result<(Option<u64>, Lines), Failure> {
     if about.is_dir() {
         return Err(Failure::usage(format!("{} is a directory; name a file", path.display())));
     }
-    let total = about.is_file().then(|| about.len());
+    let total = about.is_file().then_some(about.len());
     std::thread::spawn(move || send(BufReader::new(file), &lines));
     Ok((total, read))
 }

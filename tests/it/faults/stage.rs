@@ -1,11 +1,11 @@
 //! A deployment on which one role, or the application, works through a proxy that loses chunks.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use oncebox::broker::Broker;
 use oncebox::ingress::Submission;
 use oncebox::runtime::RustTools;
-use sqlx::PgConnection;
+use sqlx::{Connection as _, PgConnection};
 use tokio::sync::Mutex;
 
 use crate::support::cutter::{Cutter, Loss};
@@ -13,6 +13,7 @@ use crate::support::downstream::{Downstream, mails, tickets};
 use crate::support::eventually;
 use crate::support::history::History;
 use crate::support::history_check::Report;
+use crate::support::process::{Process, oncebox};
 use crate::support::world::{Running, World};
 
 /// Deadlines as short as the settings allow, so that hundreds of faults take seconds each at most.
@@ -27,13 +28,17 @@ const QUICK: [(&str, &str); 7] = [
 ];
 
 /// For both contracts: waits that a test can wait for.
-const QUICK_CONTRACT: &str = "retry: {initial: 20ms, max: 200ms}\nlease: 10s\n";
+const QUICK_CONTRACT: &str = "retry: {initial: 20ms, max: 200ms}\nlease: 8s\n";
+
+/// Longer than a lease, a sweep after a minute, and a busy machine.
+const SETTLED_WITHIN: Duration = Duration::from_secs(150);
 
 pub(super) struct Stage {
     pub(super) world: World,
     pub(super) history: History,
-    _downstream: Downstream,
-    eye: Mutex<PgConnection>,
+    pub(super) downstream: Downstream,
+    /// Looks at the operations; made again after a restart.
+    eye: Mutex<Option<PgConnection>>,
 }
 
 impl Stage {
@@ -45,14 +50,23 @@ impl Stage {
         let (history, downstream) = History::begin(&world).await;
         world.contract(&tickets(&downstream.url, QUICK_CONTRACT)).await;
         world.contract(&mails(&downstream.url, QUICK_CONTRACT)).await;
-        let eye = Mutex::new(world.connect().await);
-        Self { world, history, _downstream: downstream, eye }
+        Self { world, history, downstream, eye: Mutex::default() }
     }
 
     /// Runs roles in this process, with `more` settings (`database.url` through a proxy).
     pub(super) fn run(&self, roles: &str, more: &[(&str, &str)]) -> Running {
         let settings: Vec<_> = QUICK.iter().chain(more).copied().collect();
         self.world.run_with(roles, &settings, RustTools::default())
+    }
+
+    /// The real binary in these roles, with the same settings and `more` variables.
+    pub(super) fn process(&self, roles: &str, more: &[(&str, &str)]) -> Process {
+        let mut command = oncebox(&self.world, &["run", "--role", roles]);
+        for (key, value) in QUICK {
+            command.env(format!("ONCEBOX_{}", key.replace('.', "_").to_uppercase()), value);
+        }
+        command.envs(more.iter().copied()).stdout(std::process::Stdio::null());
+        Process::start(command)
     }
 
     /// Two tickets and a mail.
@@ -80,19 +94,51 @@ impl Stage {
         self.settled(name).await;
     }
 
-    /// Waits until no operation is pending.
+    /// Waits until no operation is pending. One that is parked never ends by itself: that fails at once.
     pub(super) async fn settled(&self, name: &str) {
+        let began = Instant::now();
+        let pending = "select count(*) from oncebox.operations where status = 'pending'";
+        let parked = "select count(*) from oncebox.operations where phase = 'parked'";
+        while self.look(pending).await != Some(0) {
+            if began.elapsed() > SETTLED_WITHIN || self.look(parked).await.unwrap_or(0) > 0 {
+                panic!("not settled after {name}: {:#?}", self.left().await);
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// What is pending, for a person.
+    async fn left(&self) -> Vec<String> {
+        let mut connection = self.world.connect().await;
+        sqlx::query_scalar(
+            "select concat_ws(' ', operation_key, phase, reason, 'due', due_at - now(), 'lease', lease_until - now(), \
+               'lost', lost_claims, 'sweeps', sweeps, 'queued', now() - queued_at, \
+               'rows', (select count(*) from oncebox.outbox x where x.operation_id = o.operation_id), \
+               (select concat_ws(' ', x.attempts, x.last_error) from oncebox.outbox x where x.operation_id = o.operation_id limit 1)) \
+             from oncebox.operations o where status = 'pending' order by operation_key limit 20",
+        )
+        .fetch_all(&mut connection)
+        .await
+        .unwrap()
+    }
+
+    /// Waits until every pending operation is claimed, if only by the dead.
+    pub(super) async fn nobody_waits(&self) {
+        let waiting = "select count(*) from oncebox.operations where status = 'pending' and lease_until is null";
+        let what = "every operation is claimed";
+        eventually(what, 60, async || (self.look(waiting).await? == 0).then_some(())).await;
+    }
+
+    /// One number; `None` while PostgreSQL is away.
+    async fn look(&self, sql: &'static str) -> Option<i64> {
         let mut eye = self.eye.lock().await;
-        eventually(&format!("every operation has ended after {name}"), 60, async || {
-            let pending: i64 = sqlx::query_scalar(
-                "select count(*) from oncebox.operations where status = 'pending'",
-            )
-            .fetch_one(&mut *eye)
-            .await
-            .unwrap();
-            (pending == 0).then_some(())
-        })
-        .await;
+        let mut connection = match eye.take() {
+            Some(connection) => connection,
+            None => PgConnection::connect(&self.world.database).await.ok()?,
+        };
+        let number = sqlx::query_scalar(sql).fetch_one(&mut connection).await.ok()?;
+        *eye = Some(connection);
+        Some(number)
     }
 
     /// Rounds in which the 1st, 2nd, 3rd … chunk is lost, in each of the ways: with connections that
@@ -102,22 +148,20 @@ impl Stage {
         for cold in [false, true] {
             let chunks = self.count_chunks(cutter, cold).await;
             for loss in losses {
-                let (name, passing) = match loss {
-                    Loss::Request => ("request", chunks.0),
-                    Loss::Answer => ("answer", chunks.0),
-                    Loss::FromServer => ("from-server", chunks.1),
-                };
+                let name = format!("{loss:?}-{}", if cold { "cold" } else { "warm" });
+                let passing = if *loss == Loss::FromServer { chunks.1 } else { chunks.0 };
                 let mut lost = 0;
                 for n in 1..=passing {
                     if cold {
                         cutter.cut();
                     }
                     cutter.lose(n, *loss);
-                    self.round(&format!("{name}-{cold}-{n}")).await;
+                    self.round(&format!("{name}-{n}")).await;
                     lost += usize::from(cutter.disarm());
                 }
-                println!("{name}, cold {cold}: {lost} of {passing} chunks lost");
-                assert!(lost * 2 >= passing, "{name}: only {lost} of {passing} chunks were lost");
+                println!("{name}: {lost} of {passing} chunks lost");
+                // A busy machine puts two answers into one chunk.
+                assert!(lost > 0 && lost * 3 >= passing, "{name}: {lost} of {passing} were lost");
             }
         }
     }
@@ -135,14 +179,24 @@ impl Stage {
 
     /// Waits until nothing is left to do, stops the roles, holds everything against everything.
     pub(super) async fn end(self, roles: Vec<Running>) -> Report {
+        self.nothing_to_do().await;
+        for running in roles {
+            running.stop().await;
+        }
+        self.verdict().await
+    }
+
+    /// Waits until every operation has ended and nothing is to be published.
+    pub(super) async fn nothing_to_do(&self) {
         self.settled("the last").await;
         eventually("the outbox is empty", 30, async || {
             (self.world.count("select count(*) from oncebox.outbox").await == 0).then_some(())
         })
         .await;
-        for running in roles {
-            running.stop().await;
-        }
+    }
+
+    /// Once the roles have stopped: everything against everything.
+    pub(super) async fn verdict(self) -> Report {
         self.queues_are_empty().await;
         let report = self.history.check(&self.world).await;
         println!("{report}");

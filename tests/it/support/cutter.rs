@@ -23,6 +23,10 @@ pub(crate) enum Loss {
     Answer,
     /// The n-th chunk from the server never reaches the client, whatever it was about.
     FromServer,
+    /// As `Request`, but the connection stands until the client ends it.
+    FrozenRequest,
+    /// As `Answer`, but the connection stands until the client ends it.
+    FrozenAnswer,
 }
 
 /// The proxy; it ends with the test's runtime.
@@ -39,6 +43,7 @@ struct State {
     live: AtomicUsize,
     plan: Mutex<Option<Plan>>,
     cuts: watch::Sender<u32>,
+    fired: watch::Sender<bool>,
 }
 
 struct Plan {
@@ -52,6 +57,8 @@ enum Fate {
     Pass,
     Lose,
     LoseAnswer,
+    Freeze,
+    FreezeAnswer,
 }
 
 impl Cutter {
@@ -96,12 +103,19 @@ impl Cutter {
 
     /// Loses the `n`-th chunk from now on (1 is the next) and cuts its connection.
     pub(crate) fn lose(&self, n: usize, loss: Loss) {
+        self.state.fired.send_replace(false);
         *self.state.plan.lock().unwrap() = Some(Plan { loss, left: n.checked_sub(1).unwrap() });
     }
 
     /// Lets everything pass again; answers whether the last plan had come to its chunk.
     pub(crate) fn disarm(&self) -> bool {
         self.state.plan.lock().unwrap().take().is_none()
+    }
+
+    /// Waits until the plan has come to its chunk; `false` after `within`.
+    pub(crate) async fn has_fired(&self, within: Duration) -> bool {
+        let mut fired = self.state.fired.subscribe();
+        tokio::time::timeout(within, fired.wait_for(|fired| *fired)).await.is_ok()
     }
 
     /// Half-open: what the client sends arrives, what the server answers does not.
@@ -144,18 +158,23 @@ impl State {
         let mut buffer = vec![0; 64 * 1024];
         while let Ok(count @ 1..) = from.read(&mut buffer).await {
             self.to_server.fetch_add(1, Ordering::SeqCst);
-            let fate = self.fate(&[Loss::Request, Loss::Answer]);
+            let fate = self.fate(true);
             match fate {
                 Fate::Lose => return,
+                Fate::Freeze => return client_gone(&mut from).await,
                 // Told before the chunk is sent: its answer may be here at once.
-                Fate::LoseAnswer => unanswered.store(true, Ordering::SeqCst),
+                Fate::LoseAnswer | Fate::FreezeAnswer => unanswered.store(true, Ordering::SeqCst),
                 Fate::Pass => {}
             }
             if to.write_all(&buffer[..count]).await.is_err() {
                 return;
             }
-            if matches!(fate, Fate::LoseAnswer) {
+            if matches!(fate, Fate::LoseAnswer | Fate::FreezeAnswer) {
                 tokio::time::timeout(ANSWER_WITHIN, answered.wait_for(|seen| *seen)).await.ok();
+                self.fired.send_replace(true);
+                if matches!(fate, Fate::FreezeAnswer) {
+                    client_gone(&mut from).await;
+                }
                 return;
             }
         }
@@ -175,7 +194,7 @@ impl State {
                 answer_lost.send_replace(true);
                 std::future::pending::<()>().await;
             }
-            if matches!(self.fate(&[Loss::FromServer]), Fate::Lose) {
+            if matches!(self.fate(false), Fate::Lose) {
                 return;
             }
             let swallowed = self.swallow.load(Ordering::SeqCst);
@@ -185,18 +204,34 @@ impl State {
         }
     }
 
-    /// Counts a chunk of the direction that `losses` are about.
-    fn fate(&self, losses: &[Loss]) -> Fate {
+    /// Counts a chunk of one direction.
+    fn fate(&self, to_server: bool) -> Fate {
         let mut standing = self.plan.lock().unwrap();
-        let Some(plan) = standing.as_mut().filter(|plan| losses.contains(&plan.loss)) else {
+        let Some(plan) =
+            standing.as_mut().filter(|plan| (plan.loss != Loss::FromServer) == to_server)
+        else {
             return Fate::Pass;
         };
         if plan.left > 0 {
             plan.left -= 1;
             return Fate::Pass;
         }
-        let fate = if plan.loss == Loss::Answer { Fate::LoseAnswer } else { Fate::Lose };
+        let fate = match plan.loss {
+            Loss::Request | Loss::FromServer => Fate::Lose,
+            Loss::Answer => Fate::LoseAnswer,
+            Loss::FrozenRequest => Fate::Freeze,
+            Loss::FrozenAnswer => Fate::FreezeAnswer,
+        };
         *standing = None;
+        if matches!(fate, Fate::Lose | Fate::Freeze) {
+            self.fired.send_replace(true);
+        }
         fate
     }
+}
+
+/// Reads on, for nobody, until the client closes.
+async fn client_gone(from: &mut OwnedReadHalf) {
+    let mut buffer = vec![0; 4096];
+    while let Ok(1..) = from.read(&mut buffer).await {}
 }

@@ -160,6 +160,10 @@ impl Findings {
         if attempts > sent || (applied && attempts == 0) {
             self.say(record, format_args!("{attempts} attempts of {sent} sends"));
         }
+        // Never sent twice; what did not leave, or was turned away, is taken back.
+        if applied && !record.deduplicates && attempts != 1 {
+            self.say(record, format_args!("{attempts} attempts of a blind tool: {trace:?}"));
+        }
         if !(0..=5).contains(&record.lost_claims) {
             self.say(record, format_args!("{} claims lost", record.lost_claims));
         }

@@ -10,12 +10,15 @@
 )]
 
 pub(crate) mod cutter;
+pub(crate) mod doors;
 pub(crate) mod downstream;
 pub(crate) mod history;
 pub(crate) mod history_check;
+pub(crate) mod login;
 pub(crate) mod management;
 pub(crate) mod process;
 pub(crate) mod servers;
+pub(crate) mod wire;
 pub(crate) mod world;
 
 use std::time::{Duration, Instant};

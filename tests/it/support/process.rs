@@ -43,6 +43,11 @@ impl Process {
         (Self(child), line)
     }
 
+    /// Whether it is still there.
+    pub(crate) fn runs(&mut self) -> bool {
+        matches!(self.0.try_wait(), Ok(None))
+    }
+
     /// SIGKILL, and wait for its end.
     pub(crate) fn kill(&mut self) {
         self.0.kill().ok();
