@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 use tracing::warn;
 use uuid::Uuid;
 
@@ -19,6 +19,11 @@ use crate::store::{self, StoreError, Taken, Unconfirmed};
 /// A row that was due for longer than this tells the sweep when it was published. Half of the minute
 /// after which the sweep takes a message for lost.
 const LATE: Duration = Duration::from_secs(30);
+
+/// A queue that is declared again in the very moment of its deletion is delivered to consumers of the
+/// deleted one, which never see it (RabbitMQ 3.10). This long they have to hear of the deletion;
+/// shorter than the first backoff of the message.
+const BEFORE_DECLARING: Duration = Duration::from_millis(300);
 
 impl Relay {
     /// Publishes `rows`, taken at `began`, a batch at a time.
@@ -153,6 +158,9 @@ async fn repair(
 ) -> Result<(), RelayError> {
     let unroutable = rows.iter().zip(results).filter(|(_, r)| **r == PublishResult::Unroutable);
     let tools: BTreeSet<&str> = unroutable.map(|(row, _)| row.queue.as_str()).collect();
+    if !tools.is_empty() {
+        sleep(BEFORE_DECLARING).await;
+    }
     for tool in tools {
         warn!(tool, "message was unroutable; declaring its queue again");
         declare(broker, tool).await?;
