@@ -24,7 +24,8 @@ use super::step::{Step, Trace};
 pub enum Settle {
     /// Write this.
     Write(Box<Step>),
-    /// The record already holds this very receipt.
+    /// The record already holds this very receipt, or what this attempt came to: its settle was
+    /// written and the answer to the commit was lost.
     Acknowledged,
     /// The claim is not this owner's any more, and it has no proof: nothing is written but a trace.
     LostLease,
@@ -45,8 +46,11 @@ pub fn decide(
     if let Some(effect) = proof(ticket, learned, rule) {
         return prove(row, ticket, effect);
     }
-    if row.token != ticket.token || !matches!(row.state, State::Claimed | State::Sent) {
+    if row.token != ticket.token {
         return Settle::LostLease;
+    }
+    if !matches!(row.state, State::Claimed | State::Sent) {
+        return Settle::Acknowledged;
     }
     let owned = Owned { row, ticket, now, rule, jitter };
     Settle::Write(Box::new(match learned {
