@@ -4,6 +4,7 @@ use std::path::Path;
 
 use sqlx::{Connection as _, PgConnection};
 
+use crate::support::eventually;
 use crate::support::servers::{Ending, Server, Servers};
 
 #[tokio::test]
@@ -25,6 +26,15 @@ async fn own_servers_come_back_with_their_data_and_end_with_the_test() {
     drop(world);
     drop(servers);
     for process in processes {
-        assert!(!Path::new("/proc").join(&process).exists(), "process {process} is still there");
+        // Its parent may take a moment to hear of its end.
+        eventually("the process is gone", 10, async || gone(&process).then_some(())).await;
     }
+}
+
+/// Whether a process has ended, heard of by its parent or not.
+fn gone(process: &str) -> bool {
+    let stat = std::fs::read_to_string(Path::new("/proc").join(process).join("stat"));
+    stat.map_or(true, |stat| {
+        stat.rsplit_once(')').is_some_and(|(_, state)| state.trim_start().starts_with('Z'))
+    })
 }
