@@ -14,7 +14,7 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 
-use crate::broker::SILENCED_LOG_TARGETS;
+use crate::broker::{QUIET_LOG_DIRECTIVE, SILENCED_LOG_TARGETS};
 use crate::config::{Log, LogFormat};
 
 /// Starts logging for this process. A second call changes nothing.
@@ -34,14 +34,14 @@ pub fn start(log: &Log) {
     }
 }
 
-/// The filter with the targets off that print message contents. The last word on a target wins, and
+/// The filter with what is quiet unless asked for in front, and with the targets off that print
+/// message contents. The last word on a target wins, and
 /// a longer target than ours cannot turn on what ours turns off: these are whole target names.
 fn silenced(filter: &str) -> String {
-    let mut all = filter.to_owned();
+    let mut all = format!("{QUIET_LOG_DIRECTIVE},{filter}");
     for target in SILENCED_LOG_TARGETS {
-        let separator = if all.is_empty() { "" } else { "," };
         // Writing to a String cannot fail.
-        if write!(all, "{separator}{target}=off").is_err() {
+        if write!(all, ",{target}=off").is_err() {
             break;
         }
     }
@@ -62,5 +62,15 @@ mod tests {
         check("");
         check("trace,lapin::returned_messages=warn");
         check("lapin=trace");
+    }
+
+    #[test]
+    fn the_client_library_is_quiet_until_somebody_asks_for_it() {
+        let check = |filter: &str, shown: &str| {
+            let filter = EnvFilter::try_new(silenced(filter)).unwrap().to_string();
+            assert!(filter.split(',').any(|directive| directive == shown), "{filter}");
+        };
+        check("info", "lapin=off");
+        check("info,lapin=warn", "lapin=warn");
     }
 }

@@ -47,3 +47,7 @@ pub use version::broker_version;
 
 /// Log targets of the client library that print message contents.
 pub const SILENCED_LOG_TARGETS: &[&str] = &["lapin::returned_messages"];
+
+/// Off unless somebody asks for it: what goes wrong is reported by this layer, once, and the client
+/// library calls every orderly end of a channel an error.
+pub const QUIET_LOG_DIRECTIVE: &str = "lapin=off";

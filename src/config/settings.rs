@@ -123,12 +123,7 @@ pub const SETTINGS: &[Setting] = &[
         "let operation keys hold e-mail addresses; the SQL door has a switch of its own in oncebox.settings",
     ),
     plain("log.format", "ONCEBOX_LOG_FORMAT", "text", "text or json"),
-    plain(
-        "log.filter",
-        "ONCEBOX_LOG_FILTER",
-        "info,lapin=off",
-        "what is logged, such as info,oncebox=debug",
-    ),
+    plain("log.filter", "ONCEBOX_LOG_FILTER", "info", "what is logged, such as info,oncebox=debug"),
 ];
 
 /// The setting of that name.
