@@ -15,12 +15,13 @@ use crate::config::{Config, Roles, contract_secret};
 use crate::consumer::{self, Served, Serving, WorkerSettings};
 use crate::contract_file::{CheckedContract, LoadedContract};
 use crate::domain::contract::EffectClass;
+use crate::domain::contract::template::SecretRef;
 use crate::domain::rule::AttemptRule;
 use crate::maintain::{self, MaintainSettings};
 use crate::relay::{self, RelaySettings};
 use crate::store::{self, Link, Registered, StoreError};
 use crate::tool::http::HttpClient;
-use crate::tool::{DownstreamSecret, ServedTool, Tool, TransactionalTool};
+use crate::tool::{DownstreamSecret, ServedTool, Tool, ToolKind, TransactionalTool};
 
 /// Why the roles could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -37,6 +38,11 @@ pub enum RuntimeError {
     /// The worker has no secret to derive keys towards downstreams with.
     #[error("ONCEBOX_DOWNSTREAM_SECRET is missing; set it to id:secret")]
     NoSecret,
+    /// The worker has no contract that it can serve.
+    #[error(
+        "no contract can be served; set ONCEBOX_CONTRACTS to contract files or directories, and look at `oncebox contract check`"
+    )]
+    NothingToServe,
     /// A role ended with a fault.
     #[error("a role ended with a fault; the process stops so that it is started anew")]
     Fault,
@@ -196,6 +202,9 @@ pub async fn serve(config: &Config, tools: &RustTools) -> Result<Served, Runtime
             }
         }
     }
+    if served.versions().is_empty() {
+        return Err(RuntimeError::NothingToServe);
+    }
     Ok(served)
 }
 
@@ -234,6 +243,21 @@ fn make_ready(
         None => ServedTool::http(shared, Arc::clone(client), &contract_secret),
     };
     let tool = Arc::new(tool.map_err(|error| error.to_string())?);
+    tell_of_missing_secrets(&tool);
     let rule = AttemptRule::of(&contract.contract, margin);
     Ok(Serving { contract, rule, tool })
+}
+
+/// A tool whose secrets are missing is served all the same: its operations wait, and are sent when a
+/// worker starts that has them. The log says so at once, not at the first attempt.
+fn tell_of_missing_secrets(served: &ServedTool) {
+    let ToolKind::Http(tool) = served.kind() else { return };
+    for missing in tool.missing_secrets() {
+        let contract = served.contract();
+        let name = match missing {
+            SecretRef::Env(name) => format!("${{env:{name}}}"),
+            SecretRef::File(path) => format!("${{file:{path}}}"),
+        };
+        warn!(tool = %contract.tool, version = %contract.version, missing = name, "nothing is sent until this is set");
+    }
 }

@@ -198,6 +198,7 @@ impl Plan {
                 self.verdicts.insert(id, Verdict::Run(Box::new(started)));
             }
             Claim::Write(step) => {
+                super::tell_of_person_needed(&step, "found_at_claim");
                 self.steps.push(*step);
                 self.ack(id);
             }

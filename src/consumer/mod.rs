@@ -35,6 +35,9 @@ use uuid::Uuid;
 
 use crate::broker::{AckHandle, Broker, BrokerSettings};
 use crate::domain::json::JsonLimits;
+use crate::domain::lifecycle::State;
+use crate::domain::reason::Reason;
+use crate::domain::step::Step;
 use crate::store::{DatabaseUrl, StoreError};
 use crate::tool::DownstreamSecret;
 use claim::Claiming;
@@ -124,6 +127,9 @@ pub async fn run(settings: WorkerSettings, served: Served, shutdown: watch::Rece
     }
 }
 
+/// Between the loss of a connection and the next.
+const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
+
 /// Consumes until the worker stops; hands back the connection that the last acks go over.
 async fn consume(settings: &WorkerSettings, intake: &mut Intake, mut stop: Stop) -> Option<Broker> {
     let mut failures = 0_u32;
@@ -133,6 +139,8 @@ async fn consume(settings: &WorkerSettings, intake: &mut Intake, mut stop: Stop)
                 failures = 0;
                 info!("worker consumes");
                 intake.consume(&broker).await;
+                // However consuming ended, the broker is not asked again without a breath.
+                drop(timeout(RECONNECT_PAUSE, stop.asked()).await);
                 if stop.is_asked() {
                     return Some(broker);
                 }
@@ -150,6 +158,29 @@ async fn consume(settings: &WorkerSettings, intake: &mut Intake, mut stop: Stop)
         }
     }
     None
+}
+
+/// An operation that becomes unknown or parked waits for a person: the log says so where somebody
+/// looks first. A write that has to be repeated says it again.
+fn tell_of_person_needed(step: &Step, cause: &'static str) {
+    let record = &step.record;
+    let asks = match record.state {
+        State::Unknown => "an effect may or may not exist; `oncebox ops show` says what to do",
+        State::Parked => "an operation is set aside; `oncebox ops show` says what to do",
+        State::Queued
+        | State::Held
+        | State::AwaitingApproval
+        | State::Claimed
+        | State::Sent
+        | State::Accepted
+        | State::RetryScheduled
+        | State::Applied
+        | State::Rejected
+        | State::FailedPermanent
+        | State::Expired => return,
+    };
+    let reason = record.reason.map(Reason::code);
+    warn!(operation_id = %record.id, tool = record.tool, reason, cause, "{asks}");
 }
 
 /// Whether the worker has to stop: because it was told to, or because a part of it has ended.

@@ -236,7 +236,10 @@ async fn write(
             continue;
         };
         match decide(&loaded.operation, ticket, learned, loaded.now, rule, jitter) {
-            Settle::Write(step) => steps.push(*step),
+            Settle::Write(step) => {
+                super::tell_of_person_needed(&step, cause(learned));
+                steps.push(*step);
+            }
             Settle::Acknowledged => {}
             Settle::LostLease => notes.push(Noted {
                 operation: *operation,
@@ -250,6 +253,19 @@ async fn write(
     store::write(connection, &steps.iter().collect::<Vec<_>>()).await?;
     store::note(connection, notes).await?;
     Ok(busy)
+}
+
+/// What the attempt came to, in a word for the log.
+fn cause(learned: &Learned) -> &'static str {
+    match learned {
+        Learned::NotSent(why) => why.code(),
+        Learned::NotNow { .. } => "not_now",
+        Learned::Denied => "downstream_denied",
+        Learned::Refused => "refused",
+        Learned::Applied(_) | Learned::Already(_) => "receipt",
+        Learned::Ambiguous(why) => why.code(),
+        Learned::Panicked => "tool_panicked",
+    }
 }
 
 /// The outcome without what it would keep of the answer; `None` when it keeps nothing.
