@@ -8,8 +8,8 @@ create table oncebox.settings (
     name  text primary key check (octet_length(name) between 1 and 100),
     value text not null check (octet_length(value) <= 1000)
 );
-comment on table oncebox.settings is 'Deployment switches that SQL functions need: key_allows_email (on/off).';
-insert into oncebox.settings (name, value) values ('key_allows_email', 'off');
+comment on table oncebox.settings is 'Deployment switches that SQL functions need: key_allows_email (on/off); wake_by_notify (on/off): off for applications that prepare transactions (two-phase commit), since one that notifies cannot be prepared. Relays then poll.';
+insert into oncebox.settings (name, value) values ('key_allows_email', 'off'), ('wake_by_notify', 'on');
 
 create table oncebox.contracts (
     tool_name       text collate "C" not null check (tool_name ~ '^[a-z0-9]([a-z0-9_.-]{0,62}[a-z0-9])?$'),

@@ -92,7 +92,7 @@ begin
     if new.due_at <= clock_timestamp() then
         if pg_try_advisory_lock_shared(31365095596650360) then
             perform pg_advisory_unlock_shared(31365095596650360);
-        else
+        elsif exists (select from oncebox.settings s where s.name = 'wake_by_notify' and s.value = 'on') then
             perform pg_notify('oncebox_outbox', '');
         end if;
     end if;

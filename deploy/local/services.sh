@@ -170,6 +170,7 @@ listen_addresses = '127.0.0.1'
 port = $PG_PORT
 unix_socket_directories = ''
 max_connections = 300
+max_prepared_transactions = 10
 shared_buffers = 256MB
 fsync = on
 synchronous_commit = on

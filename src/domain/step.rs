@@ -40,6 +40,8 @@ pub struct Step {
     pub trace: Vec<Trace>,
     /// An outbox row that falls due then.
     pub publish_at: Option<Timestamp>,
+    /// The record takes a new place behind the others of its ordering key.
+    pub renumbered: bool,
     /// The record finished: the next one of its ordering key may go.
     pub frees_order: bool,
 }
@@ -53,6 +55,7 @@ impl Step {
             read_token: read.token,
             trace: Vec::new(),
             publish_at: None,
+            renumbered: false,
             frees_order: false,
         }
     }

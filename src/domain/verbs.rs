@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::attempt::Receipt;
 use super::lifecycle::{Event, Next, State, next};
-use super::operation::{Operation, Timestamp, Token};
+use super::operation::{Operation, Timestamp};
 use super::reason::Reason;
 use super::step::{Step, Trace};
 
@@ -69,6 +69,8 @@ pub fn reopen(row: &Operation, now: Timestamp, by: &Person) -> Result<Step, &'st
     record.deferrals = 0;
     record.lost_claims = 0;
     record.opened_at = now;
+    // Under its old number it would run beside those that went ahead meanwhile.
+    step.renumbered = step.record.order.is_some();
     Ok(step.published(now))
 }
 
@@ -123,13 +125,12 @@ fn ended(
 
 /// When no attempt so far can still send, not even one frozen right before its first byte.
 fn earlier_attempts_over(row: &Operation) -> Timestamp {
-    let only_claim_settled = row.token == Token(1) && row.attempts == 1;
     match &row.lease {
         Some(lease) => lease.until.after(STALL_MARGIN),
-        // The one claim that there ever was gave its lease up itself: its owner recorded the end.
-        None if !row.may_have_been_sent() || only_claim_settled => row.updated_at,
-        // Some claim may have been lost, even if a later one settled. Its lease had ended by the
-        // time of any write since.
+        None if !row.may_have_been_sent() => row.updated_at,
+        // Some claim may have been lost; its lease had ended by the time of any write since. And an
+        // owner that recorded the end of its waiting has not ended the request: a service that
+        // answers too late may still act on it.
         None => row.updated_at.after(STALL_MARGIN),
     }
 }

@@ -157,6 +157,9 @@ pub async fn write(connection: &mut PgConnection, steps: &[&Step]) -> Result<(),
     if written != u64::try_from(steps.len()).unwrap_or(u64::MAX) {
         return Err(StoreError::Fenced);
     }
+    let renumbered: Vec<Uuid> =
+        steps.iter().filter(|step| step.renumbered).map(|step| step.record.id).collect();
+    renumber(connection, &renumbered).await?;
     trace::append(connection, steps).await?;
     let due: Vec<(&Operation, Timestamp)> =
         steps.iter().filter_map(|step| step.publish_at.map(|at| (&step.record, at))).collect();
@@ -164,6 +167,30 @@ pub async fn write(connection: &mut PgConnection, steps: &[&Step]) -> Result<(),
     let freed: Vec<Uuid> =
         steps.iter().filter(|step| step.frees_order).map(|step| step.record.id).collect();
     super::outbox::enqueue_next_in_order(connection, &freed).await
+}
+
+/// Gives locked records the next numbers of their ordering keys, under the lock that makes numbers
+/// follow commits.
+async fn renumber(connection: &mut PgConnection, ids: &[Uuid]) -> Result<(), StoreError> {
+    if ids.is_empty() {
+        return Ok(());
+    }
+    sqlx::query(
+        "select pg_advisory_xact_lock(l.key) from (select distinct \
+           oncebox.order_lock(o.tenant_id, o.environment, o.tool_name, o.ordering_key) as key \
+           from oncebox.operations o where o.operation_id = any($1) order by 1) l",
+    )
+    .bind(ids)
+    .execute(&mut *connection)
+    .await?;
+    sqlx::query(
+        "update oncebox.operations o set order_number = nextval('oncebox.order_numbers'), \
+           waiting_for_order = false, order_released = false where o.operation_id = any($1)",
+    )
+    .bind(ids)
+    .execute(connection)
+    .await?;
+    Ok(())
 }
 
 async fn update(connection: &mut PgConnection, steps: &[&Step]) -> Result<u64, StoreError> {

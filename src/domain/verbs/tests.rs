@@ -1,5 +1,6 @@
 use super::*;
 use crate::domain::operation::Lease;
+use crate::domain::operation::Token;
 use crate::domain::records::{
     HOUR, MINUTE, NOW, SECOND, ago, ahead, in_order, lease_until, operation, person, sent_operation,
 };
@@ -162,8 +163,8 @@ fn no_effect_is_believed_only_when_no_attempt_can_still_send() {
     // Put back or restored: the claims of its former life are not in its record.
     let restored = Operation { attempts: 0, ..unknown.clone() };
     check(&restored, restored.updated_at.after(STALL_MARGIN));
-    // The only claim was settled by its owner.
-    check(&unknown, unknown.updated_at);
+    // The only claim was settled by its owner, who stopped waiting: the service may still act.
+    check(&unknown, unknown.updated_at.after(STALL_MARGIN));
 }
 
 #[test]

@@ -107,3 +107,29 @@ async fn a_refusal_by_the_rust_api_leaves_the_transaction_to_the_application() {
     assert_eq!(rows(&world).await, [1, 0, 0, 0]);
     assert!(everything(&world).await.is_empty());
 }
+
+/// What notifies cannot be prepared (PostgreSQL, PREPARE TRANSACTION): a deployment that prepares
+/// its transactions switches the notification off, and relays poll.
+#[tokio::test]
+async fn a_prepared_transaction_publishes_where_the_notification_is_switched_off() {
+    let world = with_orders().await;
+    let allowed =
+        "select setting::bigint from pg_settings where name = 'max_prepared_transactions'";
+    if world.count(allowed).await == 0 {
+        println!("not run: this server prepares no transactions (max_prepared_transactions = 0)");
+        return;
+    }
+    let mut relay = world.connect().await;
+    relay.execute("select pg_advisory_lock(31365095596650360)").await.unwrap();
+    let mut application = world.connect().await;
+    application
+        .execute("update oncebox.settings set value = 'off' where name = 'wake_by_notify'")
+        .await
+        .unwrap();
+    application.execute("begin").await.unwrap();
+    Door::Sql.ask(&mut application, &refund(&world, "s1")).await.unwrap();
+    application.execute("prepare transaction 'two_phases'").await.unwrap();
+    assert_eq!(world.count("select count(*) from oncebox.outbox").await, 0);
+    application.execute("commit prepared 'two_phases'").await.unwrap();
+    assert_eq!(world.count("select count(*) from oncebox.outbox").await, 1);
+}

@@ -73,3 +73,25 @@ async fn a_wait_that_takes_too_long_is_an_error() {
     first.execute("commit").await.unwrap();
     assert_eq!(steps_in_order(&world).await, ["s1"]);
 }
+
+#[tokio::test]
+async fn an_operator_who_reopens_puts_an_operation_behind_those_that_went_ahead() {
+    let world = world().await;
+    for step in ["first", "second"] {
+        let submission =
+            oncebox::ingress::Submission { ordering_key: Some("q".into()), ..refund(&world, step) };
+        world.submit(&submission).await.unwrap();
+    }
+    let mut connection = world.connect().await;
+    connection
+        .execute("update oncebox.operations set status = 'failed_permanent', phase = null, reason = 'refused' where operation_key like '%:first'")
+        .await
+        .unwrap();
+    let verb =
+        ["ops", "retry", "acme:test:run:first", "--reopen", "--by", "ann", "--reason", "mended"];
+    let done = crate::support::process::oncebox(&world, &verb).output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    let behind = "select (select order_number from oncebox.operations where operation_key like '%:first') \
+                  - (select order_number from oncebox.operations where operation_key like '%:second')";
+    assert!(world.count(behind).await > 0);
+}
