@@ -14,6 +14,7 @@ mod consuming;
 mod node_wide;
 mod publishing;
 mod settings;
+mod silent_queue;
 mod strange;
 
 use std::{
