@@ -3,6 +3,7 @@
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -20,6 +21,7 @@ pub(crate) struct Mute {
 struct State {
     plan: Mutex<Plan>,
     consumes: Mutex<Vec<Consume>>,
+    connections: AtomicUsize,
     cuts: watch::Sender<u32>,
 }
 
@@ -54,11 +56,10 @@ impl Mute {
         let mute = Self { address: listener.local_addr().unwrap(), state: Arc::default() };
         let (target, state) = (target.to_owned(), Arc::clone(&mute.state));
         tokio::spawn(async move {
-            let mut number = 0;
             while let Ok((client, _)) = listener.accept().await {
                 let Ok(server) = TcpStream::connect(&target).await else { continue };
+                let number = state.connections.fetch_add(1, Ordering::SeqCst);
                 tokio::spawn(Arc::clone(&state).carry(number, client, server));
-                number += 1;
             }
         });
         mute
@@ -83,6 +84,11 @@ impl Mute {
     /// Every `basic.consume` so far.
     pub(crate) fn consumes(&self) -> Vec<Consume> {
         self.state.consumes.lock().unwrap().clone()
+    }
+
+    /// How many connections there have been.
+    pub(crate) fn connections(&self) -> usize {
+        self.state.connections.load(Ordering::SeqCst)
     }
 
     /// Ends all connections of this moment.
