@@ -7,7 +7,11 @@
 
 use std::{
     fmt,
-    sync::{Arc, Once},
+    pin::pin,
+    sync::{
+        Arc, Once,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -15,7 +19,7 @@ use futures::StreamExt;
 use lapin::{Channel, Connection, ConnectionProperties, Event};
 use tokio::{
     sync::{Mutex, watch},
-    time::timeout,
+    time::{Instant, sleep_until, timeout},
 };
 
 use super::{
@@ -66,6 +70,8 @@ struct Shared {
     loss: watch::Sender<Option<Loss>>,
     /// Kept open between looks at queue lengths; replaced when a look at a missing queue closes it.
     counting: Mutex<Option<Channel>>,
+    /// Channels that were given up and whose end the broker has not confirmed.
+    given_up: Arc<AtomicUsize>,
 }
 
 impl fmt::Debug for Broker {
@@ -119,6 +125,7 @@ impl Broker {
             names,
             loss,
             counting: Mutex::new(None),
+            given_up: Arc::default(),
         })))
     }
 
@@ -168,38 +175,105 @@ impl Broker {
         self.0.connection.configuration().frame_max()
     }
 
-    /// Opens a channel.
+    /// Opens a channel. This asks nothing of any queue: no answer means that the peer is gone without
+    /// a word (half-open socket, frozen broker), and the connection is given up, unless it is merely
+    /// blocked, where nothing is written at all.
     pub(super) async fn channel(&self) -> Result<Channel, BrokerError> {
-        self.request("open a channel", self.0.connection.create_channel()).await
+        let action = "open a channel";
+        self.standing(action)?;
+        let waited = self.0.settings.connect_timeout;
+        let reason = match timeout(waited, self.0.connection.create_channel()).await {
+            Ok(Ok(channel)) => return Ok(channel),
+            Ok(Err(error)) => {
+                let error = BrokerError::from_lapin(&error, action);
+                let none_left = matches!(error, BrokerError::ChannelClosed { .. });
+                if !none_left || self.0.given_up.load(Ordering::Relaxed) == 0 {
+                    return Err(error);
+                }
+                "its channels are used up by requests without an answer".to_owned()
+            }
+            Err(_) if self.blocked() => return Err(BrokerError::Timeout { action, waited }),
+            Err(_) => format!("no answer within {waited:?}"),
+        };
+        Err(self.lost_during(action, reason))
     }
 
     pub(super) async fn counting(&self) -> tokio::sync::MutexGuard<'_, Option<Channel>> {
         self.0.counting.lock().await
     }
 
-    /// Awaits the answer to one request, with a deadline.
+    /// Awaits the answer to one request on a channel, with a deadline.
     ///
-    /// No answer means that the peer is gone without a word (half-open socket, frozen broker): the
-    /// connection is given up, unless it is merely blocked, where nothing is written at all.
+    /// The broker can leave a single queue without anybody to answer for it. So when half of the time
+    /// is over, it is asked for another channel: if it gives one and no answer, this channel alone is
+    /// given up ([`BrokerError::Timeout`]), else the connection. Frames and heartbeats that arrive
+    /// prove less: RabbitMQ sends heartbeats also while it reads nothing of what we send.
     pub(super) async fn request<T>(
         &self,
+        channel: &Channel,
         action: &'static str,
         answer: impl Future<Output = lapin::Result<T>>,
     ) -> Result<T, BrokerError> {
-        if let Some(loss) = self.0.loss.borrow().as_ref() {
-            return Err(BrokerError::ConnectionLost { action, reason: loss.reason.clone() });
-        }
+        self.standing(action)?;
         let waited = self.0.settings.connect_timeout;
-        match timeout(waited, answer).await {
-            Ok(Ok(value)) => Ok(value),
-            Ok(Err(error)) => Err(BrokerError::from_lapin(&error, action)),
-            Err(_) if self.blocked() => Err(BrokerError::Timeout { action, waited }),
-            Err(_) => {
-                let reason = format!("no answer within {waited:?}");
-                self.declare_lost(Loss { reason: reason.clone() });
-                Err(BrokerError::ConnectionLost { action, reason })
+        let asked = Instant::now();
+        let mut answer = pin!(answer);
+        let mut answered = timeout(waited / 2, &mut answer).await.ok();
+        let mut alive = false;
+        if answered.is_none() {
+            let mut sign = pin!(self.0.connection.create_channel());
+            let mut looking = true;
+            let mut over = pin!(sleep_until(asked + waited));
+            answered = loop {
+                tokio::select! {
+                    biased;
+                    result = &mut answer => break Some(result),
+                    seen = &mut sign, if looking => (alive, looking) = (seen.is_ok(), false),
+                    () = &mut over => break None,
+                }
+            };
+        }
+        match answered {
+            Some(Ok(value)) => Ok(value),
+            Some(Err(error)) => Err(BrokerError::from_lapin(&error, action)),
+            None if alive || self.blocked() => {
+                self.give_up(channel);
+                Err(BrokerError::Timeout { action, waited })
+            }
+            None => Err(self.lost_during(action, format!("no answer within {waited:?}"))),
+        }
+    }
+
+    fn standing(&self, action: &'static str) -> Result<(), BrokerError> {
+        match self.0.loss.borrow().as_ref() {
+            None => Ok(()),
+            Some(Loss { reason }) => {
+                Err(BrokerError::ConnectionLost { action, reason: reason.clone() })
             }
         }
+    }
+
+    fn lost_during(&self, action: &'static str, reason: String) -> BrokerError {
+        self.declare_lost(Loss { reason: reason.clone() });
+        BrokerError::ConnectionLost { action, reason }
+    }
+
+    /// Asks for the channel's end and waits for it elsewhere: an answer that comes late must not
+    /// leave a consumer behind that nobody listens to.
+    fn give_up(&self, channel: &Channel) {
+        let (channel, count) = (channel.clone(), self.0.given_up.clone());
+        count.fetch_add(1, Ordering::Relaxed);
+        tokio::spawn(async move {
+            if let Err(error) = channel.close(200, "no answer in time".into()).await {
+                tracing::debug!(%error, "a channel that was given up has not been closed");
+            }
+            count.fetch_sub(1, Ordering::Relaxed);
+        });
+    }
+
+    /// Ends the connection at once, for a peer that would not confirm an orderly end.
+    pub(super) fn abandon(&self) {
+        self.declare_lost(closed_here());
     }
 
     fn declare_lost(&self, loss: Loss) {

@@ -1,7 +1,8 @@
 //! Consuming the queues of several tools over one connection.
 //!
 //! Each tool has a channel of its own (a *lane*), so that a consumer time-out, a deleted queue or a
-//! queue with foreign arguments hurts that tool only. Lanes repair themselves and report what
+//! queue with foreign arguments hurts that tool only; one whose queue gives no answer goes on over a
+//! connection of its own ([`SilentQueues`]). Lanes repair themselves and report what
 //! happened; the loss of the connection ends everything here, and the caller connects again.
 
 use std::time::Duration;
@@ -12,7 +13,7 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 
-use super::{Broker, BrokerError, Delivery, Loss, lane::Lane};
+use super::{Broker, BrokerError, Delivery, Loss, SilentQueues, lane::Lane};
 
 /// Events nobody has fetched yet; more are only logged.
 const EVENTS_KEPT: usize = 256;
@@ -35,11 +36,11 @@ pub enum ConsumerEvent {
         tool: String,
     },
     /// The tool cannot be consumed at present (its queue has other arguments, a permission is
-    /// missing, …); it is tried again with backoff, the other tools go on.
+    /// missing, it gives no answer, …); it is tried again with backoff, the other tools go on.
     Unserved {
         /// The tool.
         tool: String,
-        /// Why, with the queue's name.
+        /// Why, and for a queue in the wrong shape its name.
         reason: String,
     },
     /// The tool is consumed again.
@@ -82,6 +83,19 @@ impl Consumer {
     /// # Errors
     /// When the base topology cannot be declared; nothing was started.
     pub async fn start(broker: &Broker, tools: &[(String, u16)]) -> Result<Self, BrokerError> {
+        Self::start_knowing(broker, tools, &SilentQueues::default()).await
+    }
+
+    /// [`Consumer::start`] with what former consumers learned of queues that give no answer. Whoever
+    /// connects again after a loss passes the same here each time.
+    ///
+    /// # Errors
+    /// As [`Consumer::start`].
+    pub async fn start_knowing(
+        broker: &Broker,
+        tools: &[(String, u16)],
+        silent: &SilentQueues,
+    ) -> Result<Self, BrokerError> {
         broker.declare_base().await?;
         let room: usize = tools.iter().map(|(_, prefetch)| usize::from((*prefetch).max(1))).sum();
         let (sender, deliveries) = mpsc::channel(room.max(1));
@@ -96,6 +110,7 @@ impl Consumer {
                 broker: broker.clone(),
                 sender: sender.clone(),
                 reporter: reporter.clone(),
+                silent: silent.clone(),
                 stop: stop.subscribe(),
                 cancelled: Some(cancelled.clone()),
             };

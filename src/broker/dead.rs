@@ -65,7 +65,7 @@ impl DeadQueue {
         loop {
             let Line { channel, broker } = &*self.line;
             let get = channel.basic_get(short(&self.queue)?, BasicGetOptions::default());
-            let got = broker.request("fetch a dead letter", get).await;
+            let got = broker.request(channel, "fetch a dead letter", get).await;
             if let Some(message) = got.map_err(|error| error.about(&self.queue))? {
                 return Ok(Some(DeadMessage::new(
                     &self.queue,

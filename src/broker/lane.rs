@@ -4,6 +4,8 @@
 //! deliveries are unfinished: those keep the channel open until they are acknowledged. A repaired
 //! lane always has a new channel, because a late acknowledgement of an old delivery would be a
 //! protocol error there.
+//!
+//! A queue that gave no answer is asked on a connection of its own, until it has answered there.
 
 use std::{sync::Arc, time::Duration};
 
@@ -14,12 +16,12 @@ use lapin::{
 };
 use tokio::{
     sync::{mpsc, watch},
-    time::{Instant, sleep, timeout},
+    time::{Instant, sleep_until, timeout},
 };
 
 use super::{
-    Broker, BrokerError, ConsumerEvent, Delivery, consumer::Reporter, delivery::Line,
-    topology::short,
+    Broker, BrokerError, ConsumerEvent, Delivery, IF_UNSERVED, SilentQueues, consumer::Reporter,
+    delivery::Line, topology::short,
 };
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -34,6 +36,7 @@ pub(super) struct Lane {
     pub(super) broker: Broker,
     pub(super) sender: mpsc::Sender<Delivery>,
     pub(super) reporter: Reporter,
+    pub(super) silent: SilentQueues,
     pub(super) stop: watch::Receiver<bool>,
     /// Counts this lane once, as soon as the broker knows no consumer of it.
     pub(super) cancelled: Option<watch::Sender<usize>>,
@@ -72,6 +75,11 @@ impl Lane {
         let mut pause = FIRST_PAUSE;
         let mut troubled = false;
         while !*self.stop.borrow() && self.broker.is_usable() {
+            if let Some(until) = self.silent.until(&self.tool)
+                && self.wait(until).await
+            {
+                return;
+            }
             let since = Instant::now();
             match self.open().await {
                 Ok(mut subscription) => {
@@ -82,7 +90,13 @@ impl Lane {
                         End::Stopped(in_hand) => {
                             return self.hand_over(subscription, in_hand).await;
                         }
-                        End::ConnectionLost | End::Abandoned => return,
+                        End::Abandoned => return,
+                        // Only if it was the lane's own, there is anything to go on with.
+                        End::ConnectionLost if !self.broker.is_usable() => return,
+                        End::ConnectionLost => {
+                            let reason = "connection lost".to_owned();
+                            self.report(|tool| ConsumerEvent::ChannelClosed { tool, reason });
+                        }
                         End::Cancelled => self.report(|tool| ConsumerEvent::Cancelled { tool }),
                         End::ChannelClosed(reason) => {
                             self.report(|tool| ConsumerEvent::ChannelClosed { tool, reason });
@@ -93,12 +107,15 @@ impl Lane {
                     }
                 }
                 Err(error) => {
-                    let reason = error.to_string();
+                    let reason = match &error {
+                        BrokerError::Timeout { .. } => format!("{error}; {IF_UNSERVED}"),
+                        other => other.to_string(),
+                    };
                     self.report(|tool| ConsumerEvent::Unserved { tool, reason });
                 }
             }
             troubled = true;
-            if self.wait(pause).await {
+            if self.wait(Instant::now() + pause).await {
                 return;
             }
             pause = (pause * 2).min(LONGEST_PAUSE);
@@ -106,28 +123,50 @@ impl Lane {
     }
 
     /// Waits, and says whether the lane has to end instead.
-    async fn wait(&mut self, pause: Duration) -> bool {
+    async fn wait(&mut self, until: Instant) -> bool {
         tokio::select! {
             _stopped = self.stop.wait_for(|stop| *stop) => true,
             _loss = self.broker.lost() => true,
-            () = sleep(pause) => false,
+            () = sleep_until(until) => false,
         }
     }
 
+    /// Opens over the shared connection, or over one of its own while the queue counts as silent.
     async fn open(&self) -> Result<Subscription, BrokerError> {
-        let broker = self.broker.clone();
+        if self.silent.until(&self.tool).is_none() {
+            let opened = self.open_over(self.broker.clone()).await;
+            if matches!(opened, Err(BrokerError::Timeout { .. })) {
+                self.silent.no_answer(&self.tool);
+            }
+            return opened;
+        }
+        let own = Broker::connect(self.broker.settings()).await?;
+        let opened = self.open_over(own.clone()).await;
+        match &opened {
+            Err(BrokerError::Timeout { .. } | BrokerError::ConnectionLost { .. }) => {
+                self.silent.no_answer(&self.tool);
+            }
+            Ok(_) | Err(_) => self.silent.answered(&self.tool),
+        }
+        if opened.is_err() {
+            own.abandon();
+        }
+        opened
+    }
+
+    async fn open_over(&self, broker: Broker) -> Result<Subscription, BrokerError> {
         broker.declare_tool(&self.tool).await?;
         let queue = broker.names().tool(&self.tool);
         let channel = broker.channel().await?;
         let qos = channel.basic_qos(self.prefetch, BasicQosOptions::default());
-        broker.request("set the prefetch", qos).await?;
+        broker.request(&channel, "set the prefetch", qos).await?;
         let consume = channel.basic_consume(
             short(&queue)?,
             short("")?,
             BasicConsumeOptions::default(),
             FieldTable::default(),
         );
-        let consumed = broker.request("consume", consume).await;
+        let consumed = broker.request(&channel, "consume", consume).await;
         let stream = consumed.map_err(|error| error.about(&queue))?;
         Ok(Subscription { line: Arc::new(Line { channel, broker }), stream })
     }
@@ -166,7 +205,7 @@ impl Lane {
         let line = subscription.line.clone();
         let tag = subscription.stream.tag();
         let cancel = line.channel.basic_cancel(tag, BasicCancelOptions::default());
-        if let Err(error) = line.broker.request("cancel a consumer", cancel).await {
+        if let Err(error) = line.broker.request(&line.channel, "cancel a consumer", cancel).await {
             tracing::debug!(tool = self.tool, %error, "the consumer was not cancelled");
         }
         // Told now and not at the lane's end, which waits for somebody to take the rest.

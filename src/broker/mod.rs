@@ -27,6 +27,7 @@ pub mod publisher;
 pub mod consumer;
 pub mod delivery;
 mod lane;
+pub mod silent;
 
 pub mod dead;
 
@@ -42,8 +43,12 @@ pub use delivery::{AckHandle, AckResult, Delivery};
 pub use envelope::{Envelope, IncomingMessage, OutgoingMessage, Unreadable, read_envelope};
 pub use error::BrokerError;
 pub use publisher::{PublishResult, Publisher};
+pub use silent::SilentQueues;
 pub use topology::Names;
 pub use version::broker_version;
+
+/// What a person can do about a queue that gives no answer while the broker does.
+pub const IF_UNSERVED: &str = "if this lasts, delete the queue on the broker: it is declared again by itself and nothing is lost, what waited in it is published again";
 
 /// Log targets of the client library that print message contents.
 pub const SILENCED_LOG_TARGETS: &[&str] = &["lapin::returned_messages"];

@@ -68,7 +68,7 @@ impl Publisher {
         broker.declare_base().await?;
         let channel = broker.channel().await?;
         let select = channel.confirm_select(ConfirmSelectOptions::default());
-        broker.request("switch confirms on", select).await?;
+        broker.request(&channel, "switch confirms on", select).await?;
         Ok(Self { broker: broker.clone(), channel, spent: false })
     }
 

@@ -152,7 +152,7 @@ impl Broker {
         let passive = ExchangeDeclareOptions { passive: true, ..ExchangeDeclareOptions::default() };
         let look =
             to.channel.exchange_declare(short(name)?, kind.clone(), passive, FieldTable::default());
-        let found = self.request("look at an exchange", look).await;
+        let found = self.request(&to.channel, "look at an exchange", look).await;
         match found.map_err(|error| error.about(name)) {
             Err(error) => wrong_only(error),
             // It exists, so declaring it compares and creates nothing.
@@ -213,7 +213,8 @@ impl Broker {
         };
         let passive = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
         let look = channel.queue_declare(short(queue)?, passive, FieldTable::default());
-        let found = self.request("look at a queue", look).await.map_err(|e| e.about(queue))?;
+        let found = self.request(&channel, "look at a queue", look).await;
+        let found = found.map_err(|error| error.about(queue))?;
         *kept = Some(channel);
         Ok(found.message_count())
     }
@@ -234,14 +235,14 @@ impl<'a> Declaring<'a> {
         let durable = ExchangeDeclareOptions { durable: true, ..ExchangeDeclareOptions::default() };
         let arguments = FieldTable::default();
         let declare = self.channel.exchange_declare(short(name)?, kind, durable, arguments);
-        let declared = self.broker.request("declare an exchange", declare).await;
+        let declared = self.request("declare an exchange", declare).await;
         declared.map_err(|error| error.about(name))
     }
 
     async fn queue(&self, name: &str, arguments: FieldTable) -> Result<(), BrokerError> {
         let durable = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
         let declare = self.channel.queue_declare(short(name)?, durable, arguments);
-        let declared = self.broker.request("declare a queue", declare).await;
+        let declared = self.request("declare a queue", declare).await;
         declared.map(|_queue| ()).map_err(|error| error.about(name))
     }
 
@@ -254,12 +255,20 @@ impl<'a> Declaring<'a> {
             options,
             arguments,
         );
-        let bound = self.broker.request("bind a queue", bind).await;
+        let bound = self.request("bind a queue", bind).await;
         bound.map_err(|error| error.about(queue))
     }
 
     async fn end(self) -> Result<(), BrokerError> {
-        self.broker.request("close a channel", self.channel.close(200, "done".into())).await
+        self.request("close a channel", self.channel.close(200, "done".into())).await
+    }
+
+    async fn request<T>(
+        &self,
+        action: &'static str,
+        answer: impl Future<Output = lapin::Result<T>>,
+    ) -> Result<T, BrokerError> {
+        self.broker.request(&self.channel, action, answer).await
     }
 }
 

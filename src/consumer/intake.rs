@@ -17,7 +17,7 @@ use super::batch::{BUSY_AGAIN, BUSY_LATER};
 use super::claim::{self, Claiming, Verdict};
 use super::start::Starter;
 use super::{Stop, WorkerSettings, ack_all, pause, refused};
-use crate::broker::{AckHandle, Broker, Consumer, Delivery};
+use crate::broker::{AckHandle, Broker, Consumer, Delivery, SilentQueues};
 use crate::store::{self, DeadLetter, Link, StoreError};
 
 /// The worker's hands: what has arrived and is not claimed.
@@ -34,6 +34,7 @@ pub(super) struct Intake {
     solitary: bool,
     /// Rung when there is room again.
     room: Arc<Notify>,
+    silent: SilentQueues,
     stop: Stop,
 }
 
@@ -55,6 +56,7 @@ impl Intake {
             busy: VecDeque::new(),
             alone: VecDeque::new(),
             solitary: false,
+            silent: SilentQueues::default(),
             stop,
         }
     }
@@ -67,7 +69,8 @@ impl Intake {
     /// Consumes until the connection is lost or the worker stops. What was not started then goes
     /// back to its queue.
     pub(super) async fn consume(&mut self, broker: &Broker) {
-        let mut consumer = match Consumer::start(broker, &self.claiming.served.prefetches()).await {
+        let tools = self.claiming.served.prefetches();
+        let mut consumer = match Consumer::start_knowing(broker, &tools, &self.silent).await {
             Ok(consumer) => consumer,
             Err(error) => {
                 warn!(error = &error as &dyn std::error::Error, "cannot consume; trying again");

@@ -211,7 +211,10 @@ impl Relay {
             tools.extend(self.link.transaction(store::waiting_queues).await?);
         }
         for tool in self.windows.learn(tools) {
-            declare(broker, &tool).await?;
+            // One that is silent was declared before.
+            if !self.windows.is_silent(&tool, Instant::now()) && !declare(broker, &tool).await? {
+                self.windows.no_answer(&tool, Instant::now());
+            }
         }
         Ok(())
     }
@@ -234,25 +237,25 @@ async fn told_to_stop(shutdown: &mut watch::Receiver<bool>) {
 }
 
 /// Declares a queue that was found missing.
-async fn declare_missing(broker: &Broker, tool: &str) -> Result<(), BrokerError> {
+async fn declare_missing(broker: &Broker, tool: &str) -> Result<bool, BrokerError> {
     warn!(tool, "queue is missing; declaring it again");
     declare(broker, tool).await
 }
 
 /// Declares a tool's queue. What the broker refuses for this tool alone is reported, and the others
-/// go on: its messages wait as unroutable if they are.
-async fn declare(broker: &Broker, tool: &str) -> Result<(), BrokerError> {
-    match broker.declare_tool(tool).await {
-        Err(error) if concerns_one_queue(&error) => {
-            warn!(
-                tool,
-                error = &error as &dyn std::error::Error,
-                "queue cannot be declared; used as it is"
-            );
-            Ok(())
-        }
-        declared => declared,
+/// go on: its messages wait as unroutable if they are. False when the queue gave no answer.
+async fn declare(broker: &Broker, tool: &str) -> Result<bool, BrokerError> {
+    let Err(error) = broker.declare_tool(tool).await else { return Ok(true) };
+    let no_answer = matches!(error, BrokerError::Timeout { .. }) && !broker.blocked();
+    if !no_answer && !concerns_one_queue(&error) {
+        return Err(error);
     }
+    warn!(
+        tool,
+        error = &error as &dyn std::error::Error,
+        "queue cannot be declared; used as it is"
+    );
+    Ok(!no_answer)
 }
 
 /// Whether the broker's refusal says nothing about other queues.

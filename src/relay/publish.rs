@@ -93,7 +93,10 @@ impl Relay {
                 ),
             }
         }
-        repair(broker, rows, results).await
+        for tool in repair(broker, rows, results).await? {
+            self.windows.no_answer(tool, Instant::now());
+        }
+        Ok(())
     }
 
     async fn remove(&mut self, rows: &[&Taken], counts: &mut Counts) -> Result<(), StoreError> {
@@ -150,22 +153,26 @@ impl Relay {
     }
 }
 
-/// An unroutable message means that somebody took the queue or its binding away.
-async fn repair(
+/// An unroutable message means that somebody took the queue or its binding away. Tells which queues
+/// gave no answer.
+async fn repair<'a>(
     broker: &Broker,
-    rows: &[Taken],
+    rows: &'a [Taken],
     results: &[PublishResult],
-) -> Result<(), RelayError> {
+) -> Result<Vec<&'a str>, RelayError> {
     let unroutable = rows.iter().zip(results).filter(|(_, r)| **r == PublishResult::Unroutable);
     let tools: BTreeSet<&str> = unroutable.map(|(row, _)| row.queue.as_str()).collect();
     if !tools.is_empty() {
         sleep(BEFORE_DECLARING).await;
     }
+    let mut silent = Vec::new();
     for tool in tools {
         warn!(tool, "message was unroutable; declaring its queue again");
-        declare(broker, tool).await?;
+        if !declare(broker, tool).await? {
+            silent.push(tool);
+        }
     }
-    Ok(())
+    Ok(silent)
 }
 
 fn message(row: &Taken) -> OutgoingMessage {

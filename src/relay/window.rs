@@ -5,6 +5,7 @@
 //!
 //! A queue that gives no answer while others do (most of its replicas are gone, say) would make every
 //! batch wait for its confirms. It gets single messages, less and less often, until one is answered.
+//! In between it is neither declared nor looked at either.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::time::Duration;
@@ -12,7 +13,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tracing::warn;
 
-use crate::broker::{Broker, BrokerError, PublishResult};
+use crate::broker::{Broker, BrokerError, IF_UNSERVED, PublishResult};
 use crate::store::Taken;
 
 /// How often a queue is looked at while its window is nearly full, and while it is not.
@@ -81,7 +82,12 @@ impl Windows {
     /// Looks at the queues whose count is old or whose window is nearly full.
     pub(super) async fn measure(&mut self, broker: &Broker) -> Result<(), BrokerError> {
         let half = self.size / 2;
+        let now = Instant::now();
+        let mut silent = Vec::new();
         for (tool, window) in &mut self.queues {
+            if is_silent(&self.silent, tool, now) {
+                continue;
+            }
             let full = window.ready.saturating_add(window.published) >= half.max(1);
             let every = if full { LOOK_WHEN_FULL } else { LOOK_OTHERWISE };
             // An idle queue is not looked at: nothing was published since.
@@ -93,7 +99,18 @@ impl Windows {
                 Ok(ready) => ready,
                 // Published to again only after it is declared: the message would be unroutable.
                 Err(BrokerError::Missing { .. }) => {
-                    super::declare_missing(broker, tool).await?;
+                    if !super::declare_missing(broker, tool).await? {
+                        silent.push(tool.clone());
+                    }
+                    0
+                }
+                Err(error @ BrokerError::Timeout { .. }) if !broker.blocked() => {
+                    warn!(
+                        tool,
+                        error = &error as &dyn std::error::Error,
+                        "queue cannot be looked at; taken for empty"
+                    );
+                    silent.push(tool.clone());
                     0
                 }
                 Err(error) if super::concerns_one_queue(&error) => {
@@ -107,6 +124,9 @@ impl Windows {
                 Err(error) => return Err(error),
             };
             *window = Window { ready, published: 0, looked_at: Some(Instant::now()) };
+        }
+        for tool in silent {
+            self.no_answer(&tool, Instant::now());
         }
         Ok(())
     }
@@ -158,6 +178,16 @@ impl Windows {
         }
     }
 
+    /// The queue gave no answer to a declaration or a look, on a connection that stands.
+    pub(super) fn no_answer(&mut self, queue: &str, now: Instant) {
+        self.gave_no_answer(queue, true, now);
+    }
+
+    /// Whether the queue is left alone for now.
+    pub(super) fn is_silent(&self, queue: &str, now: Instant) -> bool {
+        is_silent(&self.silent, queue, now)
+    }
+
     /// A queue alone in its silence is to blame; when no queue answers, the broker is.
     fn gave_no_answer(&mut self, queue: &str, others_did: bool, now: Instant) {
         let pause = match self.silent.get(queue) {
@@ -165,9 +195,13 @@ impl Windows {
             None if others_did => Duration::from_secs(5),
             None => return,
         };
-        warn!(tool = queue, ?pause, "queue gives no answer while others do; tried again later");
+        warn!(tool = queue, ?pause, "queue gives no answer; tried again later; {IF_UNSERVED}");
         self.silent.insert(queue.to_owned(), Silent { pause, until: now + pause });
     }
+}
+
+fn is_silent(silent: &BTreeMap<String, Silent>, queue: &str, now: Instant) -> bool {
+    silent.get(queue).is_some_and(|silent| silent.until > now)
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ mod consuming;
 mod node_wide;
 mod publishing;
 mod settings;
+mod silent_queue;
 mod strange;
 
 use std::{
@@ -50,8 +51,12 @@ fn amqp_authority() -> (String, String) {
 }
 
 fn settings_for(prefix: &str) -> BrokerSettings {
+    settings_at(&amqp_url(), prefix)
+}
+
+fn settings_at(url: &str, prefix: &str) -> BrokerSettings {
     BrokerSettings {
-        url: AmqpUrl::new(amqp_url()),
+        url: AmqpUrl::new(url),
         prefix: prefix.to_owned(),
         connect_timeout: Duration::from_secs(10),
         heartbeat: Duration::from_secs(10),

@@ -22,6 +22,7 @@ mod relay_broker_down;
 mod relay_confirms;
 mod relay_parks;
 mod relay_scan;
+mod relay_silent_queue;
 mod relay_wakeup;
 mod relay_window;
 mod submission;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{Findings, Verdict};
-use crate::broker::{Broker, BrokerError, broker_version};
+use crate::broker::{Broker, BrokerError, IF_UNSERVED, broker_version};
 use crate::operator::Context;
 use crate::operator::failure::chain;
 
@@ -58,13 +58,22 @@ async fn topology(broker: &Broker, tools: &BTreeSet<String>, findings: &mut Find
             return findings.note(check, Verdict::Fail, chain(&error), fix);
         }
     };
+    let mut all_seen = true;
     for tool in tools {
-        match broker.check_tool(tool).await {
-            Ok(found) => wrong.extend(found),
-            Err(error) => findings.note(check, Verdict::Fail, chain(&error), "run doctor again"),
-        }
+        let error = match broker.check_tool(tool).await {
+            Ok(found) => {
+                wrong.extend(found);
+                continue;
+            }
+            Err(error) => error,
+        };
+        all_seen = false;
+        let no_answer = matches!(error, BrokerError::Timeout { .. });
+        let fix = if no_answer { IF_UNSERVED } else { "run doctor again" };
+        let seen = format!("{}: {}", broker.names().tool(tool), chain(&error));
+        findings.note(check, Verdict::Fail, seen, fix);
     }
-    if wrong.is_empty() {
+    if all_seen && wrong.is_empty() {
         let seen = format!("exchanges and the queues of {} tools are as declared", tools.len());
         findings.note(check, Verdict::Ok, seen, "");
     }

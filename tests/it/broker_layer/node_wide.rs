@@ -1,30 +1,33 @@
-//! Faults of the whole node. Run them alone, with RABBITMQCTL naming a command that runs rabbitmqctl on
-//! the tests' broker: `cargo nextest run -j 1 --run-ignored only node_wide`.
+//! Faults of the whole node: an alarm, a consumer time-out, a stop. Each test has a broker of its own.
 
 use super::*;
+use crate::support::servers::Servers;
+use crate::support::wire::rabbitmqctl;
 
-fn rabbitmqctl(arguments: &[&str]) {
-    let command = std::env::var("RABBITMQCTL").expect("RABBITMQCTL names rabbitmqctl");
-    let done = std::process::Command::new(command).args(arguments).output().unwrap();
-    assert!(done.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&done.stderr));
+fn settings_on(servers: &Servers) -> BrokerSettings {
+    settings_at(&servers.variable("AMQP_URL"), "t.")
+}
+
+async fn connect_on(servers: &Servers) -> Broker {
+    Broker::connect(&settings_on(servers)).await.expect("a connection")
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "raises a memory alarm on the whole node"]
-async fn node_wide_a_memory_alarm_blocks_publishing_only() {
-    let broker = fresh().await;
+async fn a_memory_alarm_blocks_publishing_only() {
+    let servers = Servers::start().await;
+    let broker = connect_on(&servers).await;
     publish_to(&broker, "a", 10).await;
-    let consuming = connect(&broker.settings().prefix).await;
+    let consuming = connect_on(&servers).await;
     let mut consumer = Consumer::start(&consuming, &tools(&[("a", 1)])).await.unwrap();
     let publishing = Broker::connect(&BrokerSettings {
         confirm_timeout: Duration::from_secs(2),
         connect_timeout: Duration::from_secs(3),
-        ..settings_for(&broker.settings().prefix)
+        ..settings_on(&servers)
     })
     .await
     .unwrap();
     let mut publisher = Publisher::open(&publishing).await.unwrap();
-    rabbitmqctl(&["set_vm_memory_high_watermark", "0.00001"]);
+    rabbitmqctl(&servers, &["set_vm_memory_high_watermark", "0.00001"]).await;
     let batch = [message("a")];
     let unconfirmed = soon("the deadline", publisher.publish_batch(&batch)).await.unwrap();
     assert_eq!(unconfirmed, [PublishResult::Unconfirmed]);
@@ -38,24 +41,18 @@ async fn node_wide_a_memory_alarm_blocks_publishing_only() {
         let delivery = receive(&mut consumer, "consuming goes on").await;
         assert_eq!(delivery.ack().await.unwrap(), AckResult::Acked);
     }
-    rabbitmqctl(&["set_vm_memory_high_watermark", "0.4"]);
+    rabbitmqctl(&servers, &["set_vm_memory_high_watermark", "0.4"]).await;
     eventually("the block is over", async || !publishing.blocked()).await;
     assert_eq!(publish(&publishing, &batch).await, [PublishResult::Confirmed]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "shortens the consumer time-out of the whole node"]
-async fn node_wide_a_consumer_timeout_closes_one_tools_channel_and_is_repaired() {
-    let time_out = |ms: u32| {
-        rabbitmqctl(&[
-            "eval",
-            &format!(
-                "application:set_env(rabbit,consumer_timeout,{ms}), application:set_env(rabbit,channel_tick_interval,1000)."
-            ),
-        ]);
-    };
-    time_out(3000);
-    let broker = fresh().await;
+async fn a_consumer_timeout_closes_one_tools_channel_and_is_repaired() {
+    let servers = Servers::start().await;
+    servers.rabbit_eval(
+        "application:set_env(rabbit,consumer_timeout,3000), application:set_env(rabbit,channel_tick_interval,1000).",
+    );
+    let broker = connect_on(&servers).await;
     publish_to(&broker, "slow", 1).await;
     publish_to(&broker, "quick", 1).await;
     let mut consumer =
@@ -87,19 +84,17 @@ async fn node_wide_a_consumer_timeout_closes_one_tools_channel_and_is_repaired()
     publish_to(&broker, "slow", 1).await;
     again = receive(&mut consumer, "another slow one").await;
     assert_eq!(again.ack().await.unwrap(), AckResult::Acked);
-    time_out(1_800_000);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "stops the whole node"]
-async fn node_wide_a_stopped_broker_is_noticed_and_a_started_one_has_everything() {
-    let broker = fresh().await;
-    let prefix = broker.settings().prefix.clone();
+async fn a_stopped_broker_is_noticed_and_a_started_one_has_everything() {
+    let servers = Servers::start().await;
+    let broker = connect_on(&servers).await;
     let sent = publish_to(&broker, "a", 20).await;
-    let consuming = connect(&prefix).await;
+    let consuming = connect_on(&servers).await;
     let mut consumer = Consumer::start(&consuming, &tools(&[("a", 5)])).await.unwrap();
     let unfinished = receive(&mut consumer, "a message").await;
-    rabbitmqctl(&["stop_app"]);
+    rabbitmqctl(&servers, &["stop_app"]).await;
     soon("the publishing side's loss", broker.lost()).await;
     let end = soon("the end", async {
         loop {
@@ -111,13 +106,13 @@ async fn node_wide_a_stopped_broker_is_noticed_and_a_started_one_has_everything(
     .await;
     assert!(matches!(end, ConsumerEnd::ConnectionLost(_)), "{end:?}");
     assert_eq!(unfinished.ack().await.unwrap(), AckResult::ChannelGone);
-    let error = soon("an answer", Broker::connect(&settings_for(&prefix))).await.unwrap_err();
+    let error = soon("an answer", Broker::connect(&settings_on(&servers))).await.unwrap_err();
     assert!(matches!(error, BrokerError::Connect { .. }), "{error}");
 
-    rabbitmqctl(&["start_app"]);
-    eventually("it answers again", async || Broker::connect(&settings_for(&prefix)).await.is_ok())
+    rabbitmqctl(&servers, &["start_app"]).await;
+    eventually("it answers again", async || Broker::connect(&settings_on(&servers)).await.is_ok())
         .await;
-    let consuming = connect(&prefix).await;
+    let consuming = connect_on(&servers).await;
     let mut consumer = Consumer::start(&consuming, &tools(&[("a", 5)])).await.unwrap();
     let mut seen = HashSet::new();
     while seen != sent {

@@ -16,6 +16,7 @@ pub(crate) mod history;
 pub(crate) mod history_check;
 pub(crate) mod login;
 pub(crate) mod management;
+pub(crate) mod mute;
 pub(crate) mod process;
 pub(crate) mod servers;
 pub(crate) mod wire;
