@@ -60,3 +60,26 @@ fn read(context: &Context, files: &[PathBuf]) -> (Vec<LoadedContract>, usize) {
     errors.iter().flat_map(|error| error.lines()).for_each(|line| say(&line));
     (contracts, errors.len())
 }
+
+/// Refuses files in which nothing was found: an empty directory must not look like a success.
+fn some(read: &(Vec<LoadedContract>, usize)) -> Result<(), Failure> {
+    if read.0.is_empty() && read.1 == 0 {
+        return Err(Failure::usage(
+            "there is no contract file in what was named; name .yaml or .yml files, or directories of them",
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_directory_is_a_usage_error() {
+        let refused = some(&(Vec::new(), 0)).unwrap_err();
+        assert_eq!(refused.code(), 2);
+        // What was wrong has been said.
+        assert!(some(&(Vec::new(), 1)).is_ok());
+    }
+}
