@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
+use uuid::Uuid;
 
 use super::contract::ContractVerb;
 use super::dead::DeadVerb;
@@ -83,6 +84,22 @@ impl Verb {
             Self::Doctor => Needs { broker: true, ..database },
         }
     }
+}
+
+/// Reads the id of a parked message.
+pub(super) fn letter_id(text: &str) -> Result<Uuid, &'static str> {
+    Uuid::try_parse(text).map_err(|_| "not a letter's id; `oncebox dead list` prints them")
+}
+
+/// Reads the id of an operation.
+pub(super) fn operation_id(text: &str) -> Result<Uuid, &'static str> {
+    Uuid::try_parse(text).map_err(|_| "not an operation's id; `oncebox ops list` prints them")
+}
+
+/// Reads how many rows a list may have.
+pub(super) fn limit(text: &str) -> Result<u32, &'static str> {
+    let told = "a whole number from 1 to 10000 is needed";
+    text.parse().ok().filter(|limit| (1..=10_000).contains(limit)).ok_or(told)
 }
 
 /// Prints help to stdout, or what is wrong on one line to stderr.
@@ -179,6 +196,23 @@ mod tests {
             "run --role king",
         ] {
             assert!(parse(line).is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_value_that_cannot_be_read_says_what_is_needed() {
+        for (line, told) in [
+            ("dead show 7", "not a letter's id; `oncebox dead list` prints them"),
+            ("dead requeue 7 --by ann", "not a letter's id"),
+            ("dead discard 7 --by ann", "not a letter's id"),
+            ("ops list --before 7", "not an operation's id"),
+            ("ops list --limit abc", "a whole number from 1 to 10000"),
+            ("dead list --limit 0", "a whole number from 1 to 10000"),
+            ("submit --chunk abc", "a whole number from 1 to 5000"),
+        ] {
+            let words = std::iter::once("oncebox").chain(line.split_whitespace());
+            let error = Arguments::try_parse_from(words).unwrap_err().to_string();
+            assert!(error.contains(told), "{line}: {error}");
         }
     }
 

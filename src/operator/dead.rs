@@ -8,6 +8,7 @@ use clap::{Args, Subcommand};
 use uuid::Uuid;
 
 use super::Context;
+use super::arguments::letter_id;
 use super::failure::Failure;
 use look::{ListFlags, ShowFlags};
 use requeue::RequeueFlags;
@@ -28,6 +29,7 @@ pub(super) enum DeadVerb {
 )]
 pub(super) struct DiscardFlags {
     /// The letter's id, as `dead list` prints it
+    #[arg(value_parser = letter_id)]
     letter: Uuid,
 
     #[command(flatten)]

@@ -26,7 +26,7 @@ pub type Connection = sqlx::postgres::PgConnection;
 
 pub use contracts::*;
 pub use dead_letters::*;
-pub use link::{DatabaseUrl, Link, StoreError, leave_savepoint, savepoint};
+pub use link::{DatabaseUrl, Link, StoreError, leave_savepoint, savepoint, server_message};
 pub use listen::WakeUp;
 pub use migrate::{Migrated, Publisher as PublisherRole, SchemaState, migrate, schema_state};
 pub use operations::*;
