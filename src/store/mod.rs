@@ -10,6 +10,7 @@ mod link;
 mod migrate;
 mod row;
 mod operations;
+mod order;
 mod outbox;
 mod trace;
 mod sweep;
@@ -30,6 +31,7 @@ pub use link::{DatabaseUrl, Link, StoreError, leave_savepoint, savepoint, server
 pub use listen::WakeUp;
 pub use migrate::{Migrated, Publisher as PublisherRole, SchemaState, migrate, schema_state};
 pub use operations::*;
+pub use order::*;
 pub use outbox::*;
 pub use probe::*;
 pub use put_back::*;
