@@ -2,8 +2,9 @@
 
 use std::process::ExitCode;
 
+use clap::builder::StyledStr;
 use clap::error::ErrorKind;
-use clap::{Parser, Subcommand};
+use clap::{Arg, Command, CommandFactory as _, Parser, Subcommand};
 use uuid::Uuid;
 
 use super::contract::ContractVerb;
@@ -102,6 +103,48 @@ pub(super) fn limit(text: &str) -> Result<u32, &'static str> {
     text.parse().ok().filter(|limit| (1..=10_000).contains(limit)).ok_or(told)
 }
 
+/// The command as people see it: its help is written as documentation, whose marks a terminal would
+/// show.
+pub(super) fn command() -> Command {
+    unmarked(Arguments::command())
+}
+
+fn unmarked(mut command: Command) -> Command {
+    let about = command.get_about().map(plain);
+    let long_about = command.get_long_about().map(plain);
+    if let Some(about) = about {
+        command = command.about(about);
+    }
+    if let Some(about) = long_about {
+        command = command.long_about(about);
+    }
+    let argument = |argument: Arg| {
+        let (help, long) = (argument.get_help().map(plain), argument.get_long_help().map(plain));
+        let argument = match help {
+            Some(help) => argument.help(help),
+            None => argument,
+        };
+        match long {
+            Some(long) => argument.long_help(long),
+            None => argument,
+        }
+    };
+    command.mut_args(argument).mut_subcommands(unmarked)
+}
+
+/// Names lose their marks; what has several words keeps quotes, as it would be unclear where it ends.
+fn plain(marked: &StyledStr) -> String {
+    let marked = marked.to_string();
+    let mut text = String::new();
+    for (number, part) in marked.split('`').enumerate() {
+        let quote = if number % 2 == 1 && part.contains(' ') { "'" } else { "" };
+        text.push_str(quote);
+        text.push_str(part);
+        text.push_str(quote);
+    }
+    text
+}
+
 /// Prints help to stdout, or what is wrong on one line to stderr.
 pub(super) fn explain(error: &clap::Error) -> ExitCode {
     match error.kind() {
@@ -129,8 +172,6 @@ pub(super) fn explain(error: &clap::Error) -> ExitCode {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
-
     use super::*;
 
     fn parse(line: &str) -> Result<Arguments, ErrorKind> {
@@ -176,6 +217,18 @@ mod tests {
             let by = if verb == "show" { "" } else { "--by ann --reason seen" };
             assert!(parse(&format!("dead {verb} {id} {by}")).is_ok(), "{verb}");
         }
+    }
+
+    #[test]
+    fn help_shows_no_marks_of_its_source() {
+        fn check(command: &Command) {
+            let help = command.clone().render_long_help().to_string();
+            assert!(!help.contains('`'), "{help}");
+            command.get_subcommands().for_each(check);
+        }
+        check(&command());
+        let marked = StyledStr::from("see `A_B` and `oncebox config`");
+        assert_eq!(plain(&marked), "see A_B and 'oncebox config'");
     }
 
     #[test]

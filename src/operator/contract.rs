@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use super::Context;
-use super::failure::{Failure, say};
+use super::failure::{Failure, say, seen_enough};
 use crate::config::Needs;
 use crate::contract_file::{LoadedContract, load_all};
 use describe::DescribeFlags;
@@ -49,7 +49,7 @@ impl ContractVerb {
 pub(super) async fn run(context: &Context, verb: ContractVerb) -> Result<(), Failure> {
     match verb {
         ContractVerb::Check(files) => check::run(context, &files.files),
-        ContractVerb::Describe(flags) => describe::run(context, &flags),
+        ContractVerb::Describe(flags) => seen_enough(describe::run(context, &flags)),
         ContractVerb::Activate(files) => activate::run(context, &files.files).await,
     }
 }

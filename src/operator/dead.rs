@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::Context;
 use super::arguments::letter_id;
-use super::failure::Failure;
+use super::failure::{Failure, seen_enough};
 use look::{ListFlags, ShowFlags};
 use requeue::RequeueFlags;
 
@@ -58,8 +58,8 @@ impl Decided {
 
 pub(super) async fn run(context: &Context, verb: DeadVerb) -> Result<(), Failure> {
     match verb {
-        DeadVerb::List(flags) => look::list(context, &flags).await,
-        DeadVerb::Show(flags) => look::show(context, &flags).await,
+        DeadVerb::List(flags) => seen_enough(look::list(context, &flags).await),
+        DeadVerb::Show(flags) => seen_enough(look::show(context, &flags).await),
         DeadVerb::Requeue(flags) => requeue::run(context, &flags).await,
         DeadVerb::Discard(flags) => discard::run(context, &flags).await,
     }

@@ -44,6 +44,14 @@ impl Failure {
     }
 }
 
+/// For verbs that only show what stands: whoever does not read on has seen enough.
+pub(super) fn seen_enough(shown: Result<(), Failure>) -> Result<(), Failure> {
+    match shown {
+        Err(Failure::Unread) => Ok(()),
+        other => other,
+    }
+}
+
 /// Writes one line to stderr. There is nowhere to complain when that fails.
 pub(super) fn say(line: &str) {
     let line = line.replace(['\n', '\r'], " ");
@@ -143,5 +151,13 @@ mod tests {
         assert!(what_to_run(Some("42501")).contains("rights"));
         assert!(what_to_connect_to(Some("3D000")).contains("create that database"));
         assert!(what_to_connect_to(None).contains("DATABASE_URL"));
+    }
+
+    #[test]
+    fn a_closed_pipe_is_no_failure_of_what_was_only_shown() {
+        let closed = || Failure::from(std::io::Error::from(std::io::ErrorKind::BrokenPipe));
+        assert!(seen_enough(Err(closed())).is_ok());
+        assert_eq!(closed().code(), 1);
+        assert!(seen_enough(Err(Failure::failed("no"))).is_err());
     }
 }
