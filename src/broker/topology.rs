@@ -46,8 +46,12 @@ impl Names {
         if prefix.len() > MAX_PREFIX_BYTES {
             return Err(bad("longer than 128 bytes"));
         }
-        if prefix.starts_with("amq.") || prefix.chars().any(char::is_control) {
-            return Err(bad("starts with amq. or holds a control character"));
+        if prefix.starts_with("amq.") {
+            return Err(bad("starts with amq., which the broker keeps to itself"));
+        }
+        let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "._-".contains(c);
+        if !prefix.chars().all(plain) {
+            return Err(bad("holds another character than a-z 0-9 . _ -"));
         }
         Ok(Self { prefix: prefix.to_owned() })
     }

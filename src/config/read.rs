@@ -269,6 +269,9 @@ fn paths_text(paths: &[PathBuf]) -> String {
 
 /// Says what to write instead when the log's filter cannot be read.
 fn check_filter(filter: &str) -> Result<(), String> {
+    if filter.split(',').map(str::trim).any(names_nothing) {
+        return Err("has a word that is no level, which would silence everything else; write info or info,oncebox=debug".to_owned());
+    }
     match tracing_subscriber::EnvFilter::builder()
         .with_default_directive(tracing::Level::INFO.into())
         .parse(filter)
@@ -276,4 +279,12 @@ fn check_filter(filter: &str) -> Result<(), String> {
         Ok(_) => Ok(()),
         Err(error) => Err(format!("cannot be read ({error}); write info or info,oncebox=debug")),
     }
+}
+
+/// Whether a part of a filter is a bare word that is neither a level nor one of our modules: the
+/// filter would take it for somebody's module, and show nothing but that.
+fn names_nothing(part: &str) -> bool {
+    let bare = !part.is_empty() && !part.contains(['=', '[', ':']);
+    let ours = part == env!("CARGO_PKG_NAME");
+    bare && !ours && part.parse::<tracing_subscriber::filter::LevelFilter>().is_err()
 }

@@ -106,15 +106,36 @@ fn bounds_hold() {
     check("worker.concurrency", "4294967296");
     check("worker.name", "two words");
     check("broker.prefix", "amq.mine");
+    check("broker.prefix", "my app.");
+    check("broker.prefix", "Shop.");
     check("relay.publishers", "17");
     check("key.allow_email", "yes");
     check("log.filter", "oncebox=loud");
+    check("log.filter", "nonsense");
+    check("log.filter", "info,oncbox");
     check("database.url", "mysql://host/db");
     check("broker.url", "http://host");
     check("downstream_secret", "nocolon-but-long-enough");
     check("downstream_secret", "a:tooshort");
     check("downstream_secret", "a:0123456789abcdef a:0123456789abcdeg");
     check("downstream_secret", "spa ce:0123456789abcdef");
+}
+
+#[test]
+fn filters_that_say_something_are_taken() {
+    for filter in [
+        "",
+        "info",
+        "WARN",
+        "off",
+        "2",
+        "info,oncebox=debug",
+        "oncebox",
+        "oncebox::relay",
+        "warn,[span]=info",
+    ] {
+        assert_eq!(load("", &[], &[("log.filter", filter)]).log.filter, filter);
+    }
 }
 
 #[test]

@@ -19,6 +19,9 @@ use super::step::{Step, Trace};
 /// right before its first byte. Must outlast any pause that the deployment's machines can have.
 pub const STALL_MARGIN: Duration = Duration::from_secs(300);
 
+/// Why a finding that ends the record is refused before [`earlier_attempts_over`].
+pub const UNDER_WAY: &str = "an earlier attempt may still be under way";
+
 /// Who acts, and why. Both are kept in the trace.
 #[derive(Debug, Clone)]
 pub struct Person {
@@ -115,16 +118,15 @@ fn ended(
 ) -> Result<Step, &'static str> {
     let mut step = act(row, event, verb, by)?;
     if now < earlier_attempts_over(row) {
-        return Err(
-            "an earlier attempt may still be under way; wait for lease end and stall margin",
-        );
+        return Err(UNDER_WAY);
     }
     step.record.token = row.token.next();
     Ok(step)
 }
 
 /// When no attempt so far can still send, not even one frozen right before its first byte.
-fn earlier_attempts_over(row: &Operation) -> Timestamp {
+#[must_use]
+pub fn earlier_attempts_over(row: &Operation) -> Timestamp {
     match &row.lease {
         Some(lease) => lease.until.after(STALL_MARGIN),
         None if !row.may_have_been_sent() => row.updated_at,

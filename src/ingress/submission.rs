@@ -90,10 +90,13 @@ impl Submission {
                 "metadata" => submission.metadata = (!value.is_null()).then(|| value.to_text()),
                 "actor" => submission.actor = optional(name, value)?,
                 "ordering_key" => submission.ordering_key = optional(name, value)?,
-                "not_before" => submission.not_before = optional(name, value)?.map(|at| moment(&at)).transpose()?,
+                "not_before" => {
+                    submission.not_before =
+                        optional(name, value)?.map(|at| moment(&at)).transpose()?
+                }
                 "distinct_from" => submission.distinct_from = optional(name, value)?,
                 "traceparent" => submission.traceparent = optional(name, value)?,
-                _ => return Err(SubmitError::Invalid("/: there is a member that a submission does not have; the members are tenant, environment, workflow_id, step_id, tool, tool_version, arguments, metadata, actor, ordering_key, not_before, distinct_from, traceparent".to_owned())),
+                unknown => return Err(not_a_member(unknown)),
             }
         }
         submission.arguments =
@@ -143,6 +146,14 @@ impl Submission {
     }
 }
 
+/// The name is its sender's text: only its beginning, and no control characters.
+fn not_a_member(name: &str) -> SubmitError {
+    let shown: String = name.chars().take(60).flat_map(char::escape_debug).collect();
+    SubmitError::Invalid(format!(
+        "/{shown}: a submission has no such member; its members are tenant, environment, workflow_id, step_id, tool, tool_version, arguments, metadata, actor, ordering_key, not_before, distinct_from, traceparent"
+    ))
+}
+
 fn text_of(name: &str, value: &Json) -> Result<String, SubmitError> {
     value
         .as_str()
@@ -166,4 +177,19 @@ fn is_traceparent(text: &str) -> bool {
         part.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
     };
     parts.iter().map(|part| part.len()).eq([2, 32, 16, 2]) && parts.iter().all(|part| hex(part))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_that_a_submission_does_not_have_is_named() {
+        let check = |text: &str, place: &str| {
+            let error = Submission::from_json(text.as_bytes()).unwrap_err().to_string();
+            assert!(error.contains(place), "{error}");
+        };
+        check(r#"{"workflow": "run_1", "arguments": {}}"#, "/workflow: ");
+        check("{\"a\\u001b\": 1}", "/a\\u{1b}: ");
+    }
 }

@@ -2,8 +2,10 @@
 
 use std::process::ExitCode;
 
+use clap::builder::StyledStr;
 use clap::error::ErrorKind;
-use clap::{Parser, Subcommand};
+use clap::{Arg, Command, CommandFactory as _, Parser, Subcommand};
+use uuid::Uuid;
 
 use super::contract::ContractVerb;
 use super::dead::DeadVerb;
@@ -85,6 +87,64 @@ impl Verb {
     }
 }
 
+/// Reads the id of a parked message.
+pub(super) fn letter_id(text: &str) -> Result<Uuid, &'static str> {
+    Uuid::try_parse(text).map_err(|_| "not a letter's id; `oncebox dead list` prints them")
+}
+
+/// Reads the id of an operation.
+pub(super) fn operation_id(text: &str) -> Result<Uuid, &'static str> {
+    Uuid::try_parse(text).map_err(|_| "not an operation's id; `oncebox ops list` prints them")
+}
+
+/// Reads how many rows a list may have.
+pub(super) fn limit(text: &str) -> Result<u32, &'static str> {
+    let told = "a whole number from 1 to 10000 is needed";
+    text.parse().ok().filter(|limit| (1..=10_000).contains(limit)).ok_or(told)
+}
+
+/// The command as people see it: its help is written as documentation, whose marks a terminal would
+/// show.
+pub(super) fn command() -> Command {
+    unmarked(Arguments::command())
+}
+
+fn unmarked(mut command: Command) -> Command {
+    let about = command.get_about().map(plain);
+    let long_about = command.get_long_about().map(plain);
+    if let Some(about) = about {
+        command = command.about(about);
+    }
+    if let Some(about) = long_about {
+        command = command.long_about(about);
+    }
+    let argument = |argument: Arg| {
+        let (help, long) = (argument.get_help().map(plain), argument.get_long_help().map(plain));
+        let argument = match help {
+            Some(help) => argument.help(help),
+            None => argument,
+        };
+        match long {
+            Some(long) => argument.long_help(long),
+            None => argument,
+        }
+    };
+    command.mut_args(argument).mut_subcommands(unmarked)
+}
+
+/// Names lose their marks; what has several words keeps quotes, as it would be unclear where it ends.
+fn plain(marked: &StyledStr) -> String {
+    let marked = marked.to_string();
+    let mut text = String::new();
+    for (number, part) in marked.split('`').enumerate() {
+        let quote = if number % 2 == 1 && part.contains(' ') { "'" } else { "" };
+        text.push_str(quote);
+        text.push_str(part);
+        text.push_str(quote);
+    }
+    text
+}
+
 /// Prints help to stdout, or what is wrong on one line to stderr.
 pub(super) fn explain(error: &clap::Error) -> ExitCode {
     match error.kind() {
@@ -112,8 +172,6 @@ pub(super) fn explain(error: &clap::Error) -> ExitCode {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory as _;
-
     use super::*;
 
     fn parse(line: &str) -> Result<Arguments, ErrorKind> {
@@ -162,6 +220,18 @@ mod tests {
     }
 
     #[test]
+    fn help_shows_no_marks_of_its_source() {
+        fn check(command: &Command) {
+            let help = command.clone().render_long_help().to_string();
+            assert!(!help.contains('`'), "{help}");
+            command.get_subcommands().for_each(check);
+        }
+        check(&command());
+        let marked = StyledStr::from("see `A_B` and `oncebox config`");
+        assert_eq!(plain(&marked), "see A_B and 'oncebox config'");
+    }
+
+    #[test]
     fn half_a_decision_is_refused() {
         for line in [
             "",
@@ -179,6 +249,23 @@ mod tests {
             "run --role king",
         ] {
             assert!(parse(line).is_err(), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_value_that_cannot_be_read_says_what_is_needed() {
+        for (line, told) in [
+            ("dead show 7", "not a letter's id; `oncebox dead list` prints them"),
+            ("dead requeue 7 --by ann", "not a letter's id"),
+            ("dead discard 7 --by ann", "not a letter's id"),
+            ("ops list --before 7", "not an operation's id"),
+            ("ops list --limit abc", "a whole number from 1 to 10000"),
+            ("dead list --limit 0", "a whole number from 1 to 10000"),
+            ("submit --chunk abc", "a whole number from 1 to 5000"),
+        ] {
+            let words = std::iter::once("oncebox").chain(line.split_whitespace());
+            let error = Arguments::try_parse_from(words).unwrap_err().to_string();
+            assert!(error.contains(told), "{line}: {error}");
         }
     }
 

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use super::Context;
-use super::failure::{Failure, say};
+use super::failure::{Failure, say, seen_enough};
 use crate::config::Needs;
 use crate::contract_file::{LoadedContract, load_all};
 use describe::DescribeFlags;
@@ -49,7 +49,7 @@ impl ContractVerb {
 pub(super) async fn run(context: &Context, verb: ContractVerb) -> Result<(), Failure> {
     match verb {
         ContractVerb::Check(files) => check::run(context, &files.files),
-        ContractVerb::Describe(flags) => describe::run(context, &flags),
+        ContractVerb::Describe(flags) => seen_enough(describe::run(context, &flags)),
         ContractVerb::Activate(files) => activate::run(context, &files.files).await,
     }
 }
@@ -59,4 +59,27 @@ fn read(context: &Context, files: &[PathBuf]) -> (Vec<LoadedContract>, usize) {
     let (contracts, errors) = load_all(files, context.config.worker.margin);
     errors.iter().flat_map(|error| error.lines()).for_each(|line| say(&line));
     (contracts, errors.len())
+}
+
+/// Refuses files in which nothing was found: an empty directory must not look like a success.
+fn some(read: &(Vec<LoadedContract>, usize)) -> Result<(), Failure> {
+    if read.0.is_empty() && read.1 == 0 {
+        return Err(Failure::usage(
+            "there is no contract file in what was named; name .yaml or .yml files, or directories of them",
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_directory_is_a_usage_error() {
+        let refused = some(&(Vec::new(), 0)).unwrap_err();
+        assert_eq!(refused.code(), 2);
+        // What was wrong has been said.
+        assert!(some(&(Vec::new(), 1)).is_ok());
+    }
 }

@@ -8,7 +8,8 @@ use clap::{Args, Subcommand};
 use uuid::Uuid;
 
 use super::Context;
-use super::failure::Failure;
+use super::arguments::letter_id;
+use super::failure::{Failure, seen_enough};
 use look::{ListFlags, ShowFlags};
 use requeue::RequeueFlags;
 
@@ -28,6 +29,7 @@ pub(super) enum DeadVerb {
 )]
 pub(super) struct DiscardFlags {
     /// The letter's id, as `dead list` prints it
+    #[arg(value_parser = letter_id)]
     letter: Uuid,
 
     #[command(flatten)]
@@ -56,8 +58,8 @@ impl Decided {
 
 pub(super) async fn run(context: &Context, verb: DeadVerb) -> Result<(), Failure> {
     match verb {
-        DeadVerb::List(flags) => look::list(context, &flags).await,
-        DeadVerb::Show(flags) => look::show(context, &flags).await,
+        DeadVerb::List(flags) => seen_enough(look::list(context, &flags).await),
+        DeadVerb::Show(flags) => seen_enough(look::show(context, &flags).await),
         DeadVerb::Requeue(flags) => requeue::run(context, &flags).await,
         DeadVerb::Discard(flags) => discard::run(context, &flags).await,
     }

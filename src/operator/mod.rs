@@ -28,7 +28,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Parser as _;
+use clap::FromArgMatches as _;
 
 use crate::config::{Config, Log};
 use crate::store::Link;
@@ -54,7 +54,8 @@ impl Context {
 
 /// Runs the command that `arguments` name, the program's own name first.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let arguments = match Arguments::try_parse_from(arguments) {
+    let read = arguments::command().try_get_matches_from(arguments);
+    let arguments = match read.and_then(|read| Arguments::from_arg_matches(&read)) {
         Ok(arguments) => arguments,
         Err(error) => return arguments::explain(&error),
     };
@@ -85,7 +86,7 @@ async fn perform(context: &Context, verb: Verb) -> Result<(), Failure> {
         Verb::Dead(asked) => dead::run(context, asked).await,
         Verb::Republish => republish::run(context).await,
         Verb::Contract(asked) => contract::run(context, asked).await,
-        Verb::Config => config::run(context),
+        Verb::Config => failure::seen_enough(config::run(context)),
         Verb::Doctor => doctor::run(context).await,
     }
 }

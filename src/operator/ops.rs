@@ -9,7 +9,7 @@ mod wait;
 use clap::Subcommand;
 
 use super::Context;
-use super::failure::Failure;
+use super::failure::{Failure, seen_enough};
 use act::{ReleaseFlags, ResolveFlags, RetryFlags};
 use list::ListFlags;
 use show::ShowFlags;
@@ -28,8 +28,8 @@ pub(super) enum OpsVerb {
 
 pub(super) async fn run(context: &Context, verb: OpsVerb) -> Result<(), Failure> {
     match verb {
-        OpsVerb::List(flags) => list::run(context, flags).await,
-        OpsVerb::Show(flags) => show::run(context, &flags).await,
+        OpsVerb::List(flags) => seen_enough(list::run(context, flags).await),
+        OpsVerb::Show(flags) => seen_enough(show::run(context, &flags).await),
         OpsVerb::Wait(flags) => wait::run(context, &flags).await,
         OpsVerb::Retry(flags) => act::retry(context, &flags).await,
         OpsVerb::Release(flags) => act::release(context, &flags).await,

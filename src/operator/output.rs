@@ -76,6 +76,13 @@ fn table(titles: &[&str], rows: &[&[String]]) -> String {
     text
 }
 
+/// A number of things: `1 error`, `2 errors`.
+pub(super) fn counted(number: impl std::fmt::Display, thing: &str) -> String {
+    let number = number.to_string();
+    let end = if number == "1" { "" } else { "s" };
+    format!("{number} {thing}{end}")
+}
+
 /// Text of others, fit for a terminal.
 pub(super) fn shown(text: &str) -> String {
     text.chars()

@@ -5,9 +5,9 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use super::Context;
-use super::failure::{Failure, chain};
+use super::failure::{Failure, chain, what_to_do};
 use crate::config::{Needs, Roles};
-use crate::runtime::{self, RustTools};
+use crate::runtime::{self, RuntimeError, RustTools};
 
 /// Run roles until SIGTERM or SIGINT, then stop taking work, finish or release claims within
 /// worker.drain, acknowledge, and close.
@@ -63,7 +63,21 @@ pub(super) async fn run(context: &Context, flags: &RunFlags) -> Result<(), Failu
     })?;
     runtime::run(context.config.clone(), flags.roles(), RustTools::default(), shutdown)
         .await
-        .map_err(|error| Failure::failed(chain(&error)))
+        .map_err(refused)
+}
+
+fn refused(error: RuntimeError) -> Failure {
+    match error {
+        RuntimeError::Store(error) => Failure::failed(format!(
+            "the contracts cannot be registered: {}; {}",
+            chain(&error),
+            what_to_do(&error)
+        )),
+        RuntimeError::NoSecret | RuntimeError::NothingToServe => Failure::usage(chain(&error)),
+        RuntimeError::Broker(_) | RuntimeError::Tls | RuntimeError::Fault => {
+            Failure::failed(chain(&error))
+        }
+    }
 }
 
 /// Turns true at the first SIGTERM or SIGINT. A second one ends the process at once: claims then

@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
 use super::Context;
-use super::failure::{Failure, chain, say};
+use super::failure::{Failure, chain, say, what_to_do};
 use super::progress::Progress;
 use crate::domain::key::OperationKey;
 use crate::domain::outcome::{Envelope, Status};
@@ -37,17 +37,25 @@ const LONGEST_WAIT: Duration = Duration::from_secs(2);
 /// its number with the reason goes to stderr; the others go on. Submitting the same file again is
 /// safe at any time. Exit code 1 when a line was rejected.
 #[derive(Args, Debug)]
-#[command(
-    after_help = "Example:\n  echo '{\"tenant\":\"acme\",\"environment\":\"prod\",\"workflow_id\":\"run_827\",\"step_id\":\"record_issue\",\"tool\":\"tickets.create\",\"arguments\":{\"queue_id\":\"support\",\"subject\":\"Refund\",\"body\":\"Please\"}}' | oncebox submit"
-)]
+#[command(after_help = r#"Example, one line in a file:
+  printf '%s' '{"tenant":"acme","environment":"prod",' \
+    '"workflow_id":"run_827","step_id":"record_issue",' \
+    '"tool":"tickets.create","arguments":{"queue_id":"support",' \
+    '"subject":"Refund","body":"Please"}}' > operations.ndjson
+  oncebox submit --file operations.ndjson"#)]
 pub(super) struct SubmitFlags {
     /// Where the lines are; - is stdin
     #[arg(long, value_name = "PATH", default_value = "-")]
     file: PathBuf,
 
     /// Lines in one transaction, at most
-    #[arg(long, value_name = "LINES", default_value_t = 200, value_parser = clap::value_parser!(u16).range(1..=5000))]
+    #[arg(long, value_name = "LINES", default_value_t = 200, value_parser = lines_at_most)]
     chunk: u16,
+}
+
+fn lines_at_most(text: &str) -> Result<u16, &'static str> {
+    let told = "a whole number from 1 to 5000 is needed";
+    text.parse().ok().filter(|lines| (1..=5000).contains(lines)).ok_or(told)
 }
 
 /// One pass over the input.
@@ -105,16 +113,16 @@ impl Run<'_> {
                 Ok(submission) => match answers.next() {
                     Some(Ok(envelope)) => self.told(envelope),
                     Some(Err(error)) => self.refused(Some(&submission), &error),
-                    None => return Err(self.broken("fewer answers than lines")),
+                    None => return Err(self.broken("fewer answers than lines;")),
                 },
             };
             serde_json::to_writer(&mut out, &envelope)
-                .map_err(|error| self.broken(&error.to_string()))?;
+                .map_err(|error| self.broken(&format!("{error};")))?;
             out.push(b'\n');
         }
         let mut stdout = std::io::stdout().lock();
-        stdout.write_all(&out)?;
-        Ok(stdout.flush()?)
+        let written = stdout.write_all(&out).and_then(|()| stdout.flush());
+        written.map_err(|error| self.broken(&format!("the answers cannot be written ({error});")))
     }
 
     fn told(&mut self, envelope: Envelope) -> Envelope {
@@ -162,8 +170,12 @@ impl Run<'_> {
             if error.data_refused() {
                 return self.one_by_one(submissions, error).await;
             }
-            if !self.passes(&error) || begun.elapsed() > GIVE_UP {
-                return Err(self.broken(&chain(&error)));
+            if !self.passes(&error) {
+                let (why, first) = (chain(&error), what_to_do(&error));
+                return Err(self.broken(&format!("{why}; {first}, and then")));
+            }
+            if begun.elapsed() > GIVE_UP {
+                return Err(self.broken(&format!("{};", chain(&error))));
             }
             self.reached |= error.sqlstate().is_some();
             sleep(wait).await;
@@ -230,7 +242,7 @@ impl Run<'_> {
 
     fn broken(&self, why: &str) -> Failure {
         Failure::failed(format!(
-            "stopped after {} lines: {why}; submit the same input again, what is published stays one operation each",
+            "stopped after {} lines: {why} submit the same input again: what is published stays one operation each",
             self.seen
         ))
     }

@@ -243,6 +243,14 @@ impl Link {
     }
 }
 
+/// What the server said, if `error` is its answer: without the line of its own source, which the
+/// client library appends.
+#[must_use]
+pub fn server_message(error: &(dyn std::error::Error + 'static)) -> Option<String> {
+    let error = error.downcast_ref::<sqlx::Error>()?;
+    error.as_database_error().map(|error| error.message().to_owned())
+}
+
 /// Whether the server refused a statement and goes on with the session: an error, not a fatal one.
 fn session_lives(error: &sqlx::Error) -> bool {
     error.as_database_error().is_some_and(|error| {

@@ -118,6 +118,8 @@ fn markdown_holds_a_page_a_tool_and_what_answers_mean() {
         "# tickets.create (2026-08-19)\n",
         "# mail.send (2026-08-19)\n",
         "# operation_status\n",
+        "The application wires this tool up",
+        "`oncebox ops show`",
         "# Answers\n",
         "| material fields | /to, /subject, /body |",
         "| unknown goes to | support-platform, within 4h |",
@@ -127,6 +129,7 @@ fn markdown_holds_a_page_a_tool_and_what_answers_mean() {
     ] {
         assert!(page.contains(part), "{part:?} is missing in:\n{page}");
     }
+    assert!(!page.contains("/v1/"), "there is no HTTP API yet:\n{page}");
 }
 
 #[test]

@@ -148,7 +148,9 @@ fn no_effect_is_believed_only_when_no_attempt_can_still_send() {
     let check = |row: &Operation, over: Timestamp| {
         for finding in [Finding::NotApplied, Finding::Compensated] {
             let before = over.before(Duration::from_micros(1));
-            assert!(resolve(row, &finding, before, &person()).is_err(), "{finding:?}");
+            let refused = resolve(row, &finding, before, &person()).err();
+            assert_eq!(refused, Some(UNDER_WAY), "{finding:?}");
+            assert_eq!(earlier_attempts_over(row), over);
             let step = resolve(row, &finding, over, &person()).unwrap();
             assert_eq!(step.record.token, row.token.next());
             assert!(step.record.downstream_key == row.downstream_key);

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::json;
 
-use super::read;
+use super::{read, some};
 use crate::contract_file::LoadedContract;
 use crate::operator::Context;
 use crate::operator::failure::{Failure, say};
@@ -17,7 +17,9 @@ enum Activated {
 }
 
 pub(super) async fn run(context: &Context, files: &[PathBuf]) -> Result<(), Failure> {
-    let (contracts, bad) = read(context, files);
+    let found = read(context, files);
+    some(&found)?;
+    let (contracts, bad) = found;
     if bad > 0 {
         return Err(Failure::failed("nothing was activated; correct the files above first"));
     }
@@ -41,7 +43,8 @@ pub(super) async fn run(context: &Context, files: &[PathBuf]) -> Result<(), Fail
             Ok(())
         })
         .await;
-    if let (Some(Activated::Differs), Some(loaded)) = (done.last(), contracts.get(done.len() - 1)) {
+    let differing = contracts.iter().zip(&done).find(|(_, one)| matches!(one, Activated::Differs));
+    if let Some((loaded, _)) = differing {
         let (tool, version) = (&loaded.contract.tool, &loaded.contract.version);
         return Err(Failure::failed(format!(
             "nothing was activated: {tool} {version} is registered with another material part (digest differs) than {}; give the file a new version",

@@ -4,14 +4,16 @@ use std::path::PathBuf;
 
 use serde_json::json;
 
-use super::read;
+use super::{read, some};
 use crate::domain::contract::Severity;
 use crate::operator::Context;
 use crate::operator::failure::Failure;
-use crate::operator::output::shown;
+use crate::operator::output::{counted, shown};
 
 pub(super) fn run(context: &Context, files: &[PathBuf]) -> Result<(), Failure> {
-    let (contracts, mut bad) = read(context, files);
+    let found = read(context, files);
+    some(&found)?;
+    let (contracts, mut bad) = found;
     for loaded in &contracts {
         let contract = &loaded.contract;
         let findings = contract.review(context.config.worker.margin);
@@ -37,8 +39,11 @@ pub(super) fn run(context: &Context, files: &[PathBuf]) -> Result<(), Failure> {
             continue;
         }
         let (tool, version, file) = (&contract.tool, &contract.version, loaded.path.display());
-        let mut lines =
-            vec![format!("{tool} {version} ({file}): {errors} errors, {flags} red flags")];
+        let mut lines = vec![format!(
+            "{tool} {version} ({file}): {}, {}",
+            counted(errors, "error"),
+            counted(flags, "red flag")
+        )];
         lines.extend(findings.iter().map(|finding| {
             let root = finding.pointer.is_root();
             let place = if root { String::new() } else { format!("{}: ", finding.pointer) };

@@ -6,6 +6,7 @@ use uuid::Uuid;
 
 use super::missing;
 use crate::operator::Context;
+use crate::operator::arguments::{letter_id, limit};
 use crate::operator::failure::Failure;
 use crate::operator::output::shown;
 use crate::operator::record;
@@ -20,7 +21,7 @@ pub(in crate::operator) struct ListFlags {
     all: bool,
 
     /// At most so many
-    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, default_value_t = 50, value_parser = limit)]
     limit: u32,
 }
 
@@ -31,6 +32,7 @@ pub(in crate::operator) struct ListFlags {
 )]
 pub(in crate::operator) struct ShowFlags {
     /// The letter's id, as `dead list` prints it
+    #[arg(value_parser = letter_id)]
     letter: Uuid,
 
     /// Print the message's body and headers too; they may hold anything

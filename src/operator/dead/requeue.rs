@@ -22,6 +22,7 @@ use crate::domain::operation::{DownstreamKey, Operation};
 use crate::domain::reason::Reason;
 use crate::ingress::{Publisher, Submission, SubmitError};
 use crate::operator::Context;
+use crate::operator::arguments::letter_id;
 use crate::operator::failure::{Failure, chain};
 use crate::operator::record;
 use crate::store::{self, Connection, KeptLetter, Noted, PutBack, StoreError, Which};
@@ -42,6 +43,7 @@ const MAX_SUBMISSION_BYTES: u64 = 2 * 1024 * 1024;
 )]
 pub(in crate::operator) struct RequeueFlags {
     /// The letter's id, as `dead list` prints it
+    #[arg(value_parser = letter_id)]
     letter: Uuid,
 
     /// Publish although the record has ended, is unknown or parked, or the letter contradicts it

@@ -9,6 +9,7 @@ use crate::domain::contract::HttpRequest;
 use crate::domain::contract::template::SecretRef;
 use crate::operator::Context;
 use crate::operator::failure::chain;
+use crate::operator::output::counted;
 use crate::store::{self, Registered};
 
 /// Checks the contracts; answers the names of all tools there are.
@@ -63,7 +64,7 @@ fn current(registry: &[Registered], live: &[(String, String, i64)], findings: &m
         let workers = live.iter().find(|(t, v, _)| t == tool && v == version);
         let workers = workers.map_or(0, |(_, _, workers)| *workers);
         let verdict = Verdict::first(&[(Verdict::Warn, workers == 0)]);
-        let seen = format!("{tool} {version} (current): {workers} live workers");
+        let seen = format!("{tool} {version} (current): {}", counted(workers, "live worker"));
         findings.note("workers", verdict, seen, "start a worker with this contract version");
     }
 }

@@ -1,9 +1,12 @@
 //! `oncebox ops retry`, `release` and `resolve`: lock, decide, write, in one transaction.
 
+use std::time::Duration;
+
 use clap::{ArgGroup, Args};
 
 use super::advice;
 use crate::domain::attempt::Receipt;
+use crate::domain::lifecycle::State;
 use crate::domain::operation::{Operation, Timestamp};
 use crate::domain::outcome::{Asked, Envelope};
 use crate::domain::step::Step;
@@ -12,7 +15,7 @@ use crate::operator::Context;
 use crate::operator::failure::Failure;
 use crate::operator::output::shown;
 use crate::operator::record;
-use crate::store::{self, Which};
+use crate::store::{self, Connection, InOrder, StoreError, Which};
 
 /// Who acts, for verbs that may be used in passing.
 #[derive(Args, Debug)]
@@ -63,6 +66,9 @@ pub(in crate::operator) struct ReleaseFlags {
 }
 
 /// Write down what a person found out about an operation's effect
+///
+/// Exit code 1 also when the finding is kept but contradicts what is known, so that the operation stays
+/// unknown.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Examples:\n  oncebox ops resolve acme:prod:run_827:record_issue --applied TCK-9 --by ann --reason 'found in the queue'\n  oncebox ops resolve acme:prod:run_827:record_issue --not-applied --by ann --reason 'provider has no such key'"
@@ -96,15 +102,44 @@ pub(in crate::operator) struct ResolveFlags {
 pub(super) async fn retry(context: &Context, flags: &RetryFlags) -> Result<(), Failure> {
     let by = flags.by.as_deref().unwrap_or("operator");
     let by = person(by, flags.reason.as_deref().unwrap_or_default())?;
-    act(context, &flags.operation, |row, now| {
-        if flags.reopen { verbs::reopen(row, now, &by) } else { verbs::retry(row, now, &by) }
-    })
-    .await
+    let acted = act(context, &flags.operation, async |_, row, now| {
+        let decided =
+            if flags.reopen { verbs::reopen(row, now, &by) } else { verbs::retry(row, now, &by) };
+        Ok(decided.map_err(|why| advised(row, why)))
+    });
+    tell(context, &acted.await?, "")
 }
 
+/// A held operation goes on; for the head of an ordering key, the database is asked whom it would let
+/// pass, so that a release which helps nobody does not look like one that did.
 pub(super) async fn release(context: &Context, flags: &ReleaseFlags) -> Result<(), Failure> {
     let by = person(&flags.acting.by, &flags.acting.reason)?;
-    act(context, &flags.operation, |row, now| verbs::release(row, now, &by)).await
+    let mut passed = false;
+    let acted = act(context, &flags.operation, async |connection, row, now| {
+        let decided = verbs::release(row, now, &by).map_err(|why| advised(row, why));
+        passed = row.state != State::Held;
+        if decided.is_err() || !passed {
+            return Ok(decided);
+        }
+        let around = store::in_order(connection, row.id).await?;
+        Ok(match around.and_then(no_release) {
+            Some(why) => Err(why),
+            None => decided,
+        })
+    });
+    let acted = acted.await?;
+    tell(context, &acted, if passed { "; those behind it may pass" } else { "" })
+}
+
+/// Why the release of a member of an ordering key would let nobody pass.
+fn no_release(around: InOrder) -> Option<String> {
+    if let Some(head) = around.head {
+        return Some(format!(
+            "it waits for its turn itself, behind {head}; look at that one with `oncebox ops show {head}`, and release that one if it is stuck"
+        ));
+    }
+    (!around.waited_for)
+        .then(|| "nothing waits behind it, so a release would let nobody pass".to_owned())
 }
 
 pub(super) async fn resolve(context: &Context, flags: &ResolveFlags) -> Result<(), Failure> {
@@ -121,7 +156,35 @@ pub(super) async fn resolve(context: &Context, flags: &ResolveFlags) -> Result<(
         (None, true) => Finding::NotApplied,
         (None, false) => Finding::Compensated,
     };
-    act(context, &flags.operation, |row, now| verbs::resolve(row, &finding, now, &by)).await
+    let acted = act(context, &flags.operation, async |_, row, now| {
+        Ok(verbs::resolve(row, &finding, now, &by).map_err(|why| not_resolved(row, why)))
+    });
+    let (row, now) = acted.await?;
+    let left_open = row.state == State::Unknown;
+    let id = row.id;
+    let next = advice::next_step(&row).unwrap_or_default();
+    tell(context, &(row, now), "")?;
+    if left_open {
+        return Err(Failure::failed(format!("{id} is written down, but not decided: {next}")));
+    }
+    Ok(())
+}
+
+/// Why a finding was refused; when it only came too early, from when on it fits.
+fn not_resolved(row: &Operation, why: &'static str) -> String {
+    if why != verbs::UNDER_WAY {
+        return advised(row, why);
+    }
+    // The moment is shown in whole milliseconds.
+    let over = verbs::earlier_attempts_over(row).after(Duration::from_millis(1));
+    let over = record::moment(over);
+    format!("{why}; this can be said from {over} on, when it is over for certain")
+}
+
+/// A refusal, and what fits the record instead.
+fn advised(row: &Operation, why: &'static str) -> String {
+    let next = advice::next_step(row).map(|next| format!("; {next}")).unwrap_or_default();
+    format!("{why}{next}")
 }
 
 fn person(name: &str, reason: &str) -> Result<Person, Failure> {
@@ -134,14 +197,19 @@ fn person(name: &str, reason: &str) -> Result<Person, Failure> {
 /// What became of a verb.
 enum Acted {
     Done(Operation, Timestamp),
-    Refused(Operation, &'static str),
+    Refused(Operation, String),
 }
 
+/// Locks the record, decides and writes; answers what stands then.
 async fn act(
     context: &Context,
     operation: &str,
-    decide: impl Fn(&Operation, Timestamp) -> Result<Step, &'static str>,
-) -> Result<(), Failure> {
+    mut decide: impl AsyncFnMut(
+        &mut Connection,
+        &Operation,
+        Timestamp,
+    ) -> Result<Result<Step, String>, StoreError>,
+) -> Result<(Operation, Timestamp), Failure> {
     let which = record::which(operation)?;
     let mut link = context.link();
     let acted = link
@@ -155,7 +223,7 @@ async fn act(
             };
             let locked = store::lock_all(connection, &[id]).await?;
             let Some(row) = locked.first() else { return Ok(None) };
-            Ok(Some(match decide(&row.operation, row.now) {
+            Ok(Some(match decide(connection, &row.operation, row.now).await? {
                 Err(why) => Acted::Refused(row.operation.clone(), why),
                 Ok(step) => {
                     store::write(connection, &[&step]).await?;
@@ -166,16 +234,35 @@ async fn act(
         .await?;
     match acted.ok_or_else(record::missing)? {
         Acted::Refused(row, why) => {
-            let next = advice::next_step(&row).map(|next| format!("; {next}")).unwrap_or_default();
             let state = record::state_text(&row);
-            Err(Failure::failed(format!("{} ({state}): {why}{next}", row.id)))
+            Err(Failure::failed(format!("{} ({state}): {why}", row.id)))
         }
-        Acted::Done(row, now) => {
-            let envelope = Envelope::of(&row, Asked::ByLook, now).without_response();
-            let reason = row.reason.map(|reason| format!(" ({})", reason.code()));
-            let state = record::state_text(&row);
-            let text = format!("{} is now {state}{}", row.id, reason.unwrap_or_default());
-            Ok(context.output.either(&envelope, &shown(&text))?)
-        }
+        Acted::Done(row, now) => Ok((row, now)),
+    }
+}
+
+/// Prints what stands after a verb; `also` is for people only.
+fn tell(context: &Context, (row, now): &(Operation, Timestamp), also: &str) -> Result<(), Failure> {
+    let envelope = Envelope::of(row, Asked::ByLook, *now).without_response();
+    let reason = row.reason.map(|reason| format!(" ({})", reason.code()));
+    let state = record::state_text(row);
+    let text = format!("{} is now {state}{}{also}", row.id, reason.unwrap_or_default());
+    Ok(context.output.either(&envelope, &shown(&text))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[test]
+    fn a_release_that_lets_nobody_pass_says_why() {
+        let head = Uuid::from_u128(7);
+        let behind = no_release(InOrder { head: Some(head), waited_for: true }).unwrap();
+        assert!(behind.contains(&head.to_string()), "{behind}");
+        let last = no_release(InOrder { head: None, waited_for: false }).unwrap();
+        assert!(last.contains("nothing waits behind it"), "{last}");
+        assert_eq!(no_release(InOrder { head: None, waited_for: true }), None);
     }
 }

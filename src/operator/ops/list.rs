@@ -5,6 +5,7 @@ use clap::builder::PossibleValuesParser;
 use uuid::Uuid;
 
 use crate::operator::Context;
+use crate::operator::arguments::{limit, operation_id};
 use crate::operator::failure::{Failure, say};
 use crate::operator::record;
 use crate::store::{self, Filter, Loaded};
@@ -32,11 +33,11 @@ pub(in crate::operator) struct ListFlags {
     phase: Option<String>,
 
     /// Only operations older than this one: the next page
-    #[arg(long, value_name = "OPERATION_ID")]
+    #[arg(long, value_name = "OPERATION_ID", value_parser = operation_id)]
     before: Option<Uuid>,
 
     /// At most so many
-    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, default_value_t = 50, value_parser = limit)]
     limit: u32,
 }
 

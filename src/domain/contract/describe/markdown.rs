@@ -9,7 +9,7 @@ const ANSWERS: &str = "\
 | answer | meaning | next |
 |---|---|---|
 | applied, replayed | done; `effect_reference` names the effect. replayed: done before, nothing was done again | nothing |
-| in_flight | not decided yet | ask `operation_status` (`GET /v1/operations/{operation_id}`); never call again for the same intent |
+| in_flight | not decided yet | ask again later by the same key: `oncebox ops show`, or the same submission at the SQL door; a model asks `operation_status`; never under a new key |
 | rejected | nothing was done under this request; `reason` says why. `operation_key_reused_with_different_request`: the key stands for other material fields, and the first operation is untouched | by `next_action` |
 | unknown | the effect may have happened | reconcile; no repetition, under no key |
 | failed_permanent | not done, and never will be | a new operation, after a new decision |

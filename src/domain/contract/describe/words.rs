@@ -8,7 +8,8 @@ use crate::domain::pointer::Pointer;
 /// What the tool that asks says of itself.
 pub(super) const STATUS: &str = "Tells how an operation stands. Has no effect and may be called as often as needed.\n\
     Call it with the operation_id of an earlier answer when that answer was in_flight, or when you do not know how a call ended; wait retry_after_seconds between calls.\n\
-    Answers: in_flight (not decided yet), applied or replayed (done, with effect_reference), rejected (no effect under this request; see reason), failed_permanent (no effect, and there will be none), unknown (the effect may have happened; a person reconciles it), expired_operation (the result is no longer kept).";
+    Answers: in_flight (not decided yet), applied or replayed (done, with effect_reference), rejected (no effect under this request; see reason), failed_permanent (no effect, and there will be none), unknown (the effect may have happened; a person reconciles it), expired_operation (the result is no longer kept).\n\
+    The application wires this tool up and answers it from `oncebox ops show --json`, or from the SQL door: the same key with the same request again is told how it stands, and nothing is done twice.";
 
 /// The whole description for a model.
 pub(super) fn for_model(contract: &Contract) -> String {
