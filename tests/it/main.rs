@@ -13,6 +13,7 @@ mod support;
 
 mod broker_layer;
 mod canonical_json;
+mod command_line;
 mod consumer;
 mod end_to_end;
 mod faults;

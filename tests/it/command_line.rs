@@ -1,0 +1,86 @@
+//! Whoever types a command is told what to do next, and its exit code does not lie.
+
+use std::process::Command;
+
+use crate::support::process::oncebox;
+use crate::support::wire::execute;
+use crate::support::world::World;
+
+/// Exit code, stdout and stderr of the real binary.
+fn ended(mut command: Command) -> (Option<i32>, String, String) {
+    let output = command.output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
+
+fn run(world: &World, line: &str) -> (Option<i32>, String, String) {
+    ended(oncebox(world, &line.split_whitespace().collect::<Vec<_>>()))
+}
+
+/// Three operations of one ordering key, and one without.
+async fn world() -> World {
+    let world = World::new().await;
+    execute(&world, "insert into oncebox.contracts (tool_name, tool_version, contract_text, material_digest, is_current) values ('a', '1', 'none', 'none', true)").await;
+    for submit in [
+        "select oncebox.submit('acme', 'test', 'a', '1', 'a', '1', '{}', ordering_key => 'k')",
+        "select oncebox.submit('acme', 'test', 'a', '2', 'a', '1', '{}', ordering_key => 'k')",
+        "select oncebox.submit('acme', 'test', 'a', '3', 'a', '1', '{}')",
+    ] {
+        execute(&world, submit).await;
+    }
+    world
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_release_is_refused_where_it_would_let_nobody_pass() {
+    let world = world().await;
+    let (code, _, told) = run(&world, "ops release acme:test:a:2");
+    assert_eq!(code, Some(1), "{told}");
+    assert!(told.contains("waits for its turn itself"), "{told}");
+    let (code, _, told) = run(&world, "ops release acme:test:a:3");
+    assert_eq!(code, Some(1), "{told}");
+    let (code, shown, told) = run(&world, "ops release acme:test:a:1");
+    assert_eq!(code, Some(0), "{told}");
+    assert!(shown.contains("those behind it may pass"), "{shown}");
+    // The head is out of the way: now nothing is before the second, and nothing behind it.
+    let (code, _, told) = run(&world, "ops release acme:test:a:2");
+    assert_eq!(code, Some(1), "{told}");
+    assert!(told.contains("nothing waits behind it"), "{told}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_finding_that_comes_too_early_or_contradicts_says_what_is_next() {
+    let world = world().await;
+    execute(&world, "update oncebox.operations set status = 'unknown', phase = null, reason = 'worker_lost', claim_epoch = 2, attempts = 1, first_sent_at = now(), key_first_used_at = now(), updated_at = now() where operation_key = 'acme:test:a:3'").await;
+    let (code, _, told) =
+        run(&world, "ops resolve acme:test:a:3 --not-applied --by ann --reason seen");
+    assert_eq!(code, Some(1), "{told}");
+    assert!(told.contains("this can be said from 20"), "{told}");
+    assert!(!told.contains("--not-applied"), "not what was just refused: {told}");
+
+    execute(&world, "update oncebox.operations set status = 'failed_permanent', reason = 'refused' where operation_key = 'acme:test:a:3'").await;
+    let (code, shown, told) =
+        run(&world, "ops resolve acme:test:a:3 --applied T-1 --by ann --reason seen");
+    assert!(shown.contains("is now unknown (conflict)"), "{shown} {told}");
+    assert_eq!(code, Some(1), "{told}");
+    assert!(told.contains("oncebox ops resolve"), "{told}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_cannot_be_used_says_so_before_all_else() {
+    let world = World::new().await;
+    let contract = format!("{}/contracts/mail.send.yaml", env!("CARGO_MANIFEST_DIR"));
+    let activate = |url: &str| {
+        ended(oncebox(&world, &["contract", "activate", &contract, "--database-url", url]))
+    };
+    let (code, _, told) = activate("postgres://nobody@127.0.0.1:1/none");
+    assert_eq!(code, Some(1), "{told}");
+    assert!(told.contains("check DATABASE_URL"), "{told}");
+
+    execute(&world, "drop schema oncebox cascade").await;
+    let (code, _, told) = activate(&world.database);
+    assert_eq!(code, Some(1), "{told}");
+    assert!(told.contains("run `oncebox migrate`") && !told.contains("at line"), "{told}");
+    let (code, _, told) = run(&world, "contract activate .");
+    assert_eq!(code, Some(2), "no file is no success: {told}");
+}
