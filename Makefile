@@ -9,6 +9,8 @@ SERVICES := deploy/local/services.sh
 WITH_SERVICES := deploy/local/with-services.sh
 STAYING := $(CURDIR)/target/services
 CARGO_FLAGS := --locked
+# With both URLs given, tests that start, stop and kill servers of their own are left out.
+NEXTEST_PROFILE := $(if $(and $(DATABASE_URL),$(AMQP_URL)),given,default)
 
 .PHONY: help demo test up down bench lint
 
@@ -24,7 +26,7 @@ demo: ## the main job on real input with faults, then a table and a verdict
 test: ## every test, with private services that are gone afterwards
 	@if command -v cargo-nextest >/dev/null; then \
 	  cargo nextest run $(CARGO_FLAGS) --no-run; \
-	  PYTHON="$$(deploy/local/python.sh || true)" $(WITH_SERVICES) cargo nextest run $(CARGO_FLAGS) --no-fail-fast $(TEST_ARGS); \
+	  PYTHON="$$(deploy/local/python.sh || true)" $(WITH_SERVICES) cargo nextest run $(CARGO_FLAGS) --profile $(NEXTEST_PROFILE) --no-fail-fast $(TEST_ARGS); \
 	  cargo test $(CARGO_FLAGS) --doc; \
 	else \
 	  cargo test $(CARGO_FLAGS) --no-run; \
