@@ -184,6 +184,8 @@ impl Settler {
                 }
                 Learned::NotSent(_)
                 | Learned::NotNow { .. }
+                | Learned::Unconfirmed(..)
+                | Learned::Accepted(_)
                 | Learned::Ambiguous(_)
                 | Learned::Panicked => {}
             }
@@ -263,6 +265,8 @@ fn cause(learned: &Learned) -> &'static str {
         Learned::Denied => "downstream_denied",
         Learned::Refused => "refused",
         Learned::Applied(_) | Learned::Already(_) => "receipt",
+        Learned::Unconfirmed(_, why) => why.reason().code(),
+        Learned::Accepted(_) => "accepted",
         Learned::Ambiguous(why) => why.code(),
         Learned::Panicked => "tool_panicked",
     }
@@ -278,6 +282,8 @@ fn without_response(outcome: &Outcome) -> Option<Outcome> {
         | Learned::NotNow { .. }
         | Learned::Denied
         | Learned::Refused
+        | Learned::Unconfirmed(..)
+        | Learned::Accepted(_)
         | Learned::Ambiguous(_)
         | Learned::Panicked => return None,
     };

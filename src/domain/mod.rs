@@ -18,6 +18,7 @@ pub mod reason;
 pub mod lifecycle;
 pub mod operation;
 pub mod attempt;
+pub mod evidence;
 pub mod rule;
 pub mod retry;
 pub mod step;

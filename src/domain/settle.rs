@@ -62,6 +62,7 @@ pub fn decide(
         Learned::Refused => owned.refuse(),
         Learned::Ambiguous(why) => owned.recover_later(*why),
         Learned::Applied(_) | Learned::Already(_) => owned.not_ours(),
+        Learned::Unconfirmed(..) | Learned::Accepted(_) => owned.not_ours(),
         Learned::Panicked => owned.panicked(),
     }))
 }
@@ -80,6 +81,8 @@ fn proof<'a>(ticket: &Ticket, learned: &'a Learned, rule: &AttemptRule) -> Optio
         | Learned::NotNow { .. }
         | Learned::Denied
         | Learned::Refused
+        | Learned::Unconfirmed(..)
+        | Learned::Accepted(_)
         | Learned::Ambiguous(_)
         | Learned::Panicked => None,
     }
