@@ -17,6 +17,9 @@ create table oncebox.contracts (
     contract_text   text not null check (octet_length(contract_text) <= 1048576),
     material_digest text not null check (octet_length(material_digest) <= 100),
     is_current      boolean not null default false,
+    -- Whom an unknown goes to, and how soon they answer: for lists of what is overdue.
+    owner           text check (octet_length(owner) <= 1000),
+    respond_within  interval,
     registered_at   timestamptz not null default clock_timestamp(),
     primary key (tool_name, tool_version)
 );
@@ -57,6 +60,7 @@ create table oncebox.operations (
     deferrals           integer not null default 0 check (deferrals >= 0),
     opened_at           timestamptz not null,
     first_sent_at       timestamptz,
+    attempts_over_at    timestamptz,
     key_first_used_at   timestamptz,
     queued_at           timestamptz not null,
     sweeps              integer not null default 0 check (sweeps >= 0),
@@ -64,12 +68,23 @@ create table oncebox.operations (
     order_number        bigint,
     waiting_for_order   boolean not null default false,
     order_released      boolean not null default false,
+    provider_job        text check (octet_length(provider_job) between 1 and 1024),
+    accepted_at         timestamptz,
+    job_alone           boolean not null default false,
+    lookups             integer not null default 0 check (lookups >= 0),
+    next_lookup_at      timestamptz,
+    unresolved_since    timestamptz,
+    twin_digest         text collate "C" check (octet_length(twin_digest) <= 100),
+    held_behind         uuid,
+    twin_released       boolean not null default false,
     created_at          timestamptz not null,
     updated_at          timestamptz not null,
     expires_at          timestamptz,
     constraint operations_one_per_key unique (tenant_id, operation_key),
     constraint operations_phase_only_while_pending check ((status = 'pending') = (phase is not null)),
     constraint operations_lease_has_owner check ((lease_until is null) = (owner is null)),
+    constraint operations_job_was_accepted check ((provider_job is null) = (accepted_at is null)),
+    constraint operations_lookups_of_unknown check (next_lookup_at is null or status = 'unknown'),
     constraint operations_order_number check ((ordering_key is null) = (order_number is null))
 ) with (fillfactor = 70);
 comment on table oncebox.operations is 'One row a business action. Workers and maintain lock it with for no key update skip locked; a submission never locks it.';
@@ -82,8 +97,14 @@ create index operations_ordered on oncebox.operations (tenant_id, environment, t
     where ordering_key is not null;
 -- Maintain looks for waiters whose turn has come, every second.
 create index operations_waiting on oncebox.operations (operation_id) where waiting_for_order and status = 'pending';
--- An operator asks for what waits for a person.
-create index operations_unknown on oncebox.operations (updated_at) where status = 'unknown' or phase = 'parked';
+-- An operator asks for what waits for a person, the longest first.
+create index operations_unresolved on oncebox.operations (unresolved_since) where unresolved_since is not null;
+-- Maintain looks for unknown records whose next look-up is due, every second.
+create index operations_to_look_up on oncebox.operations (next_lookup_at) where next_lookup_at is not null;
+-- And for what waits for a date, not for a worker: polls, approvals, twins.
+create index operations_dated on oncebox.operations (due_at) where phase in ('held', 'awaiting_approval', 'accepted');
+-- A claim looks for older twins. Only tools that hold twins have the digest.
+create index operations_twins on oncebox.operations (twin_digest, opened_at) where twin_digest is not null;
 create sequence oncebox.order_numbers;
 
 -- A row is a promise to publish. No foreign key to operations: it would lock the record that

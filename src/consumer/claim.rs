@@ -9,9 +9,9 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use super::arrived::Arrived;
+use super::around::{Candidate, Known};
 use super::served::{Served, Serving};
-use crate::contract_file::Examined;
-use crate::domain::claim::{Claim, Claimant, Predecessor, Recomputed, Run, decide};
+use crate::domain::claim::{Around, Claim, Claimant, Predecessor, Recomputed, Run, decide};
 use crate::domain::json::{Json, JsonLimits};
 use crate::domain::lifecycle::State;
 use crate::domain::operation::{Operation, Timestamp};
@@ -85,9 +85,12 @@ pub(super) async fn claim(
     let ordered: Vec<Uuid> =
         locked.iter().filter(|l| takes_part(&l.operation)).map(|l| l.operation.id).collect();
     let predecessors = store::predecessors(connection, &ordered).await?;
+    let candidates: Vec<Candidate> =
+        locked.into_iter().map(|loaded| Candidate::of(loaded, claiming)).collect();
+    let known = Known::read(connection, &candidates).await?;
     let mut unserved = Vec::new();
-    for loaded in locked {
-        let record = &loaded.operation;
+    for candidate in candidates {
+        let record = &candidate.loaded.operation;
         let deliveries = by_operation.get(&record.id).map_or(&[][..], Vec::as_slice);
         let named = plan.right_ones(record, deliveries);
         let predecessor = if takes_part(record) {
@@ -99,7 +102,8 @@ pub(super) async fn claim(
             (false, _) => plan.ack(record.id),
             (true, None) => plan.busy(record.id),
             (true, Some(predecessor)) => {
-                plan.decide(loaded, predecessor, claiming, alone, &mut unserved)
+                let around = known.around(&candidate, predecessor);
+                plan.decide(candidate, &around, claiming, alone, &mut unserved)
             }
         }
     }
@@ -113,14 +117,25 @@ fn takes_part(record: &Operation) -> bool {
 }
 
 fn is_claimable(record: &Operation) -> bool {
-    matches!(record.state, State::Queued | State::RetryScheduled | State::Claimed | State::Sent)
+    match record.state {
+        State::Queued | State::Held | State::RetryScheduled | State::Claimed | State::Sent => true,
+        State::AwaitingApproval
+        | State::Accepted
+        | State::Parked
+        | State::Applied
+        | State::Rejected
+        | State::FailedPermanent
+        | State::Unknown
+        | State::Expired => false,
+    }
 }
 
 /// Whether [`decide`] will look at the arguments: nobody owns it, and its time has come.
-fn is_free(record: &Operation, now: Timestamp) -> bool {
+pub(super) fn is_free(record: &Operation, now: Timestamp) -> bool {
     let waits =
         matches!(record.state, State::Queued | State::RetryScheduled) && now < record.due_at;
-    is_claimable(record) && !waits && !record.leased_at(now)
+    let polled = record.state == State::Accepted && now >= record.due_at;
+    polled || (is_claimable(record) && !waits && !record.leased_at(now))
 }
 
 impl Plan {
@@ -167,16 +182,16 @@ impl Plan {
 
     fn decide(
         &mut self,
-        loaded: Loaded,
-        predecessor: Predecessor,
+        candidate: Candidate,
+        around: &Around,
         claiming: &Claiming,
         alone: bool,
         unserved: &mut Vec<Loaded>,
     ) {
+        let Candidate { loaded, serving, examined } = candidate;
         let record = &loaded.operation;
-        let free = is_free(record, loaded.now);
-        let Some(serving) = claiming.served.get(&record.tool, &record.tool_version) else {
-            if free {
+        let Some(serving) = serving else {
+            if is_free(record, loaded.now) {
                 unserved.push(loaded);
             } else {
                 self.note(record.id, "in_flight");
@@ -184,17 +199,16 @@ impl Plan {
             }
             return;
         };
-        let examined = free.then(|| examine(serving, &loaded, &claiming.limits)).flatten();
         let recomputed =
             examined.as_ref().map_or(Recomputed::Invalid, |e| Recomputed::Valid(&e.material));
         let key = claiming.secret.key(&record.key);
         let claimant = Claimant { owner: &claiming.owner, alone, downstream_key: &key };
         let id = record.id;
-        match decide(record, recomputed, predecessor, loaded.now, &serving.rule, &claimant) {
+        match decide(record, recomputed, around, loaded.now, &serving.rule, &claimant) {
             Claim::Run(run) => {
                 let arguments = examined.map_or(Json::Null, |examined| examined.arguments);
                 self.steps.push(run.step.clone());
-                let started = Started { run: *run, serving: Arc::clone(serving), arguments };
+                let started = Started { run: *run, serving, arguments };
                 self.verdicts.insert(id, Verdict::Run(Box::new(started)));
             }
             Claim::Write(step) => {
@@ -252,11 +266,6 @@ impl Plan {
         store::bury(connection, &self.letters).await?;
         Ok(self.verdicts)
     }
-}
-
-fn examine(serving: &Serving, loaded: &Loaded, limits: &JsonLimits) -> Option<Examined> {
-    let arguments = loaded.arguments.as_deref()?;
-    serving.contract.examine(&loaded.operation.tenant, arguments, limits).ok()
 }
 
 /// After a commit whose answer was lost: which of the planned claims stand.

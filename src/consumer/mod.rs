@@ -13,6 +13,7 @@
 
 mod alive;
 mod arrived;
+mod around;
 mod batch;
 mod claim;
 mod effect;

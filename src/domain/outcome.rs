@@ -86,6 +86,10 @@ pub struct Envelope {
     pub tool: Option<String>,
     /// The contract version that the record is read under.
     pub tool_version: Option<String>,
+    /// The older key that a suspected twin is held behind; `distinct_from` takes it when a second
+    /// effect is meant.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub suspected_twin_of: Option<String>,
 }
 
 impl Envelope {
@@ -106,6 +110,7 @@ impl Envelope {
             reason: operation.reason.map(Reason::code),
             tool: Some(operation.tool.clone()),
             tool_version: Some(operation.tool_version.clone()),
+            suspected_twin_of: None,
         }
     }
 
@@ -124,6 +129,7 @@ impl Envelope {
             reason: Some(Reason::KeyReused.code()),
             tool: Some(operation.tool.clone()),
             tool_version: Some(operation.tool_version.clone()),
+            suspected_twin_of: None,
         }
     }
 
@@ -147,7 +153,15 @@ impl Envelope {
             reason: Some(reason.code()),
             tool,
             tool_version,
+            suspected_twin_of: None,
         }
+    }
+
+    /// The same, naming the older key that a suspected twin is held behind.
+    #[must_use]
+    pub fn behind(mut self, older_key: Option<String>) -> Self {
+        self.suspected_twin_of = older_key;
+        self
     }
 
     /// The same without the stored response, for doors that do not check the asking actor.

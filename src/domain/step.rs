@@ -44,6 +44,10 @@ pub struct Step {
     pub renumbered: bool,
     /// The record finished: the next one of its ordering key may go.
     pub frees_order: bool,
+    /// A request for a person's approval is written with it.
+    pub asks_approval: bool,
+    /// The record ended, or is set aside for good: the next of its twins may go.
+    pub frees_twins: bool,
 }
 
 impl Step {
@@ -57,6 +61,8 @@ impl Step {
             publish_at: None,
             renumbered: false,
             frees_order: false,
+            asks_approval: false,
+            frees_twins: false,
         }
     }
 
@@ -83,6 +89,7 @@ impl Step {
 
     fn enter(&mut self, state: State, reason: Option<Reason>) {
         self.frees_order = state.is_finished() && self.record.order.is_some();
+        self.frees_twins = state.is_finished() && self.record.twin.is_some();
         self.record.enter(state, reason);
         if let Some(order) = self.record.order.as_mut().filter(|_| !state.is_pending()) {
             order.waiting = false;

@@ -37,6 +37,7 @@ use uuid::Uuid;
 
 use super::{Submission, SubmitError};
 use crate::contract_file::{CheckedContract, Examined};
+use crate::domain::fingerprint::twin_digest;
 use crate::domain::json::JsonLimits;
 use crate::domain::key::{KeyPolicy, OperationKey};
 use crate::domain::lifecycle::State;
@@ -230,6 +231,11 @@ impl Publisher {
     ) -> Result<NewOperation, SubmitError> {
         let submission = candidate.submission;
         let examined = self.under(connection, &submission.tool, &version, submission).await?;
+        let contract = self.contract(connection, &submission.tool, &version).await?;
+        let digest = || {
+            let Submission { tenant, environment, tool, .. } = submission;
+            twin_digest(tenant, environment, tool, &examined.material.digests)
+        };
         Ok(NewOperation {
             id: Uuid::now_v7(),
             tenant: submission.tenant.clone(),
@@ -246,6 +252,7 @@ impl Publisher {
             not_before: submission.not_before,
             distinct_from: submission.distinct_from.clone(),
             traceparent: submission.traceparent.clone(),
+            twin_digest: contract.contract.twins.hold.then(digest),
         })
     }
 
@@ -262,10 +269,20 @@ impl Publisher {
             && record.fingerprint.is_none();
         let same = self.same_request(connection, candidate.submission, loaded).await?;
         let never_sent = record.state == State::Rejected && !record.may_have_been_sent();
-        if never_sent && (same || never_valid) && record.reason != Some(Reason::SuspectedTwin) {
+        if !same && !never_valid {
+            return Ok(Some(Envelope::mismatch(record)));
+        }
+        let twin_of = if record.reason == Some(Reason::SuspectedTwin) {
+            store::held_behind_key(connection, record.id).await?
+        } else {
+            None
+        };
+        // A suspected twin comes again only with the application's word that a second effect is meant.
+        let meant = twin_of.is_none() || twin_of == candidate.submission.distinct_from;
+        if never_sent && meant {
             return self.reopen(connection, candidate, loaded, same).await;
         }
-        Ok(Some(if same { told(loaded) } else { Envelope::mismatch(record) }))
+        Ok(Some(if same { told(loaded).behind(twin_of) } else { Envelope::mismatch(record) }))
     }
 
     /// Opens a rejected, never sent record again: the same request under the version it first had,

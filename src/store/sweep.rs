@@ -140,6 +140,35 @@ pub async fn publish_waiters(
     Ok(published.rows_affected())
 }
 
+/// Publishes what waits for a date and not for a worker, when the date has come: a job's poll, an
+/// unanswered request for approval, a twin held long enough. Also twins whose wake-up was lost: those
+/// held behind one that has ended. `least_age_seconds` is how long its own message may take.
+///
+/// # Errors
+/// Nothing was published, or after a lost answer perhaps once.
+pub async fn publish_dated(
+    connection: &mut PgConnection,
+    least_age_seconds: f64,
+    most: i64,
+) -> Result<u64, StoreError> {
+    let published = sqlx::query(publish!(
+        "select o.* from oncebox.operations o \
+         where o.phase in ('held', 'awaiting_approval', 'accepted') \
+           and (o.due_at < now() - make_interval(secs => $1) \
+                or (o.phase = 'held' and not exists (select from oncebox.operations t \
+                      where t.operation_id = o.held_behind and t.status in ('pending', 'unknown')))) \
+           and (o.queued_at < now() - make_interval(secs => $1) or o.queued_at > now()) \
+           and (o.sweeps = 0 or o.queued_at < now() - interval '1 minute' * (2 ^ least(o.sweeps, 12))) \
+           and not exists (select from oncebox.outbox x where x.operation_id = o.operation_id) \
+         order by o.due_at limit $2 for no key update of o skip locked"
+    ))
+    .bind(least_age_seconds)
+    .bind(most)
+    .execute(connection)
+    .await?;
+    Ok(published.rows_affected())
+}
+
 /// `republish`: publishes up to `most` of what is due and has no outbox row, whatever its age. Rows
 /// published since `since` are left alone, so that repeating until zero ends.
 ///
@@ -154,6 +183,7 @@ pub async fn republish(
         "select o.* from oncebox.operations o \
          where o.status = 'pending' and o.queued_at < $1 and o.due_at <= now() \
            and ((o.phase in ('queued', 'retry_scheduled') and not o.waiting_for_order) \
+                or o.phase in ('held', 'awaiting_approval', 'accepted') \
                 or (o.phase in ('claimed', 'sent') and o.lease_until < now())) \
            and not exists (select from oncebox.outbox x where x.operation_id = o.operation_id) \
          order by o.queued_at limit $2 for no key update skip locked"

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 use crate::domain::json::Json;
+use crate::domain::operation::Operation;
 
 /// One attempt at one operation, as a tool sees it. All of it comes from the record, nothing from
 /// the message that brought it.
@@ -30,6 +31,28 @@ pub struct Call {
     pub attempt: u32,
     /// The submission's W3C trace context, passed on as it is.
     pub traceparent: Option<String>,
+}
+
+impl Call {
+    /// The call that a record asks for. `resend`: an earlier attempt may have had an effect.
+    #[must_use]
+    pub fn of(record: Operation, arguments: Json, resend: bool) -> Self {
+        Self {
+            operation_id: record.id,
+            tenant: record.tenant,
+            environment: record.environment,
+            tool: record.tool,
+            tool_version: record.tool_version,
+            arguments: Arc::new(arguments),
+            idempotency_key: record.downstream_key.map(|key| key.key).unwrap_or_default(),
+            resend,
+            attempt: record.attempts,
+            traceparent: record.traceparent,
+            actor: record.actor,
+            job: record.job.map(|job| job.id.as_str().to_owned()),
+            receipt: record.effect_reference,
+        }
+    }
 }
 
 /// Never shows the arguments or the key.
