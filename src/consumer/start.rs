@@ -51,6 +51,9 @@ impl Starter {
             resend: run.ticket.is_resend(),
             attempt: record.attempts,
             traceparent: record.traceparent,
+            actor: None,
+            job: None,
+            receipt: None,
         };
         let (ticket, rule) = (run.ticket, serving.rule);
         if let ToolKind::Transactional(tool) = serving.tool.kind() {

@@ -30,9 +30,15 @@ pub struct Call {
     pub attempt: u32,
     /// The submission's W3C trace context, passed on as it is.
     pub traceparent: Option<String>,
+    /// On whose behalf: what the submission named. For permissions; a tool need not pass it on.
+    pub actor: Option<String>,
+    /// The provider's job, where one is known.
+    pub job: Option<String>,
+    /// The effect's reference, where one is known: the record's `effect_reference`.
+    pub receipt: Option<String>,
 }
 
-/// Never shows the arguments or the key.
+/// Never shows the arguments, the key, the actor, the job or the receipt.
 impl fmt::Debug for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Call")
@@ -52,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_printed_call_keeps_its_arguments_and_key_to_itself() {
+    fn a_printed_call_keeps_what_it_carries_to_itself() {
         let call = Call {
             operation_id: Uuid::nil(),
             tenant: "acme".to_owned(),
@@ -64,9 +70,14 @@ mod tests {
             resend: false,
             attempt: 1,
             traceparent: None,
+            actor: Some("mallory".to_owned()),
+            job: Some("job-77".to_owned()),
+            receipt: Some("receipt-77".to_owned()),
         };
         let shown = format!("{call:?} {call:#?}");
         assert!(shown.contains("tickets.create"));
-        assert!(!shown.contains("top secret") && !shown.contains("downstream-key"), "{shown}");
+        for private in ["top secret", "downstream-key", "mallory", "job-77", "receipt-77"] {
+            assert!(!shown.contains(private), "{shown}");
+        }
     }
 }
