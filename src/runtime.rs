@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use tracing::{error, info, warn};
 
 use crate::broker::BrokerError;
-use crate::config::{Config, Roles, contract_secret};
+use crate::config::{Config, Roles, Worker, contract_secret};
 use crate::consumer::{self, Served, Serving, WorkerSettings};
 use crate::contract_file::{CheckedContract, LoadedContract};
 use crate::domain::contract::EffectClass;
@@ -195,7 +195,7 @@ pub async fn serve(config: &Config, tools: &RustTools) -> Result<Served, Runtime
                 .await
             })
             .await?;
-        match make_ready(&loaded, &registered, config.worker.margin, tools, &client) {
+        match make_ready(&loaded, &registered, &config.worker, tools, &client) {
             Ok(serving) => served.add(serving),
             Err(why) => {
                 error!(tool = %loaded.contract.tool, version = %loaded.contract.version, why, "tool is not served");
@@ -222,7 +222,7 @@ fn load(config: &Config) -> Vec<LoadedContract> {
 fn make_ready(
     loaded: &LoadedContract,
     registered: &Registered,
-    margin: Duration,
+    worker: &Worker,
     tools: &RustTools,
     client: &Arc<HttpClient>,
 ) -> Result<Serving, String> {
@@ -232,7 +232,7 @@ fn make_ready(
         );
     }
     let contract =
-        CheckedContract::read(&loaded.text, margin).map_err(|error| error.to_string())?;
+        CheckedContract::read(&loaded.text, worker.margin).map_err(|error| error.to_string())?;
     let shared = Arc::new(loaded.contract.clone());
     let tool = match tools.find(shared.tool.as_str(), shared.version.as_str()) {
         Some(RustTool::Effect(code)) => ServedTool::rust(shared, Arc::clone(code)),
@@ -244,7 +244,7 @@ fn make_ready(
     };
     let tool = Arc::new(tool.map_err(|error| error.to_string())?);
     tell_of_missing_secrets(&tool);
-    let rule = AttemptRule::of(&contract.contract, margin);
+    let rule = AttemptRule::of(&contract.contract, worker.margin, worker.stall_margin);
     Ok(Serving { contract, rule, tool })
 }
 

@@ -15,19 +15,17 @@ use tokio::time::{sleep, timeout};
 use tracing::warn;
 use uuid::Uuid;
 
+use super::around::{Need, Permits};
 use super::batch::{self, Locked};
 use super::lease::Leases;
-use super::served::Running;
-use super::around::{Need, Permits};
 use super::settle::{Finished, Outcome, Report};
 use super::start::Begun;
-use crate::broker::AckHandle;
-use crate::domain::attempt::{Effect, Learned, NotSent};
-use crate::domain::claim::Ticket;
-use crate::domain::rule::AttemptRule;
+use crate::domain::attempt::{Denial, Effect, Learned, NotSent};
+use crate::domain::operation::Operation;
+use crate::domain::permission::Permission;
 use crate::domain::settle::commit;
 use crate::store::{self, Connection, DatabaseUrl, Link, Loaded, StoreError};
-use crate::tool::{Call, TransactionalRefusal, TransactionalTool};
+use crate::tool::{ToolKind, TransactionalRefusal};
 
 /// Effects of one transaction, at most.
 const BATCH: usize = 64;

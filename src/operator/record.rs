@@ -95,3 +95,17 @@ pub(super) fn object(operation: &Operation) -> Value {
     let members = fields(operation).into_iter().map(|(name, value)| (name.to_owned(), value));
     Value::Object(members.collect())
 }
+
+/// What the record's contract version says about attempts; `None`: the registry does not have it, or
+/// its text can no longer be read.
+pub(super) async fn rule(
+    context: &Context,
+    connection: &mut Connection,
+    row: &Operation,
+) -> Result<Option<AttemptRule>, StoreError> {
+    let worker = &context.config.worker;
+    let registered = store::find(connection, &row.tool, &row.tool_version).await?;
+    let contract = registered
+        .and_then(|registered| contract_file::read(&registered.text, worker.margin).ok());
+    Ok(contract.map(|contract| AttemptRule::of(&contract, worker.margin, worker.stall_margin)))
+}

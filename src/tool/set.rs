@@ -126,6 +126,23 @@ impl ServedTool {
         &self.kind
     }
 
+    /// Looks up.
+    pub async fn lookup(&self, _call: &super::Call) -> crate::domain::evidence::Evidence {
+        crate::domain::evidence::Evidence::CannotTell(crate::domain::evidence::Blank::NoQuestion)
+    }
+    /// Polls.
+    pub async fn poll(&self, _call: &super::Call) -> crate::domain::evidence::Evidence {
+        crate::domain::evidence::Evidence::CannotTell(crate::domain::evidence::Blank::NoQuestion)
+    }
+    /// Confirms.
+    pub async fn confirm(&self, _call: &super::Call, learned: crate::domain::attempt::Learned) -> crate::domain::attempt::Learned {
+        learned
+    }
+    /// May.
+    pub async fn may_send(&self, _call: &super::Call) -> Result<(), crate::domain::attempt::NotSent> {
+        Ok(())
+    }
+
     fn carried_out(contract: Arc<Contract>, kind: ToolKind) -> Result<Self, ServeError> {
         let sections = contract.unsupported();
         if sections.is_empty() {

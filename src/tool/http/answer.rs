@@ -10,9 +10,10 @@ use time::format_description::well_known::Rfc2822;
 use uuid::Uuid;
 
 use super::meaning::Meaning;
-use crate::domain::attempt::{Ambiguity, Receipt, Response};
+use crate::domain::attempt::{Ambiguity, Job, Receipt, Response};
 use crate::domain::contract::HttpRequest;
 use crate::domain::json::{self, Json, JsonLimits};
+use crate::domain::pointer::Pointer;
 use crate::tool::{Attempted, Sending};
 
 /// Largest answer that is read. Four times what may be kept of it.
@@ -40,6 +41,10 @@ impl Answer {
                 Ok(receipt) => sending.applied(receipt, self.response(http)),
                 Err(why) => sending.ambiguous(why),
             },
+            Meaning::Accepted => match self.job(http) {
+                Ok(job) => sending.accepted(job),
+                Err(why) => sending.ambiguous(why),
+            },
             Meaning::Already => match self.already_receipt(operation, http) {
                 Some(receipt) => sending.already(receipt, self.response(http)),
                 None => sending.ambiguous(Ambiguity::NoReceipt),
@@ -60,12 +65,14 @@ impl Answer {
             return Receipt::new(format!("operation:{operation}")).ok_or(Ambiguity::NoReceipt);
         };
         let body = self.json().ok_or(Ambiguity::Unreadable)?;
-        let text = match body.at(place) {
-            Some(Json::String(text)) => text.as_str(),
-            Some(Json::Number(number)) => number.as_str(),
-            Some(Json::Null | Json::Bool(_) | Json::Array(_) | Json::Object(_)) | None => "",
-        };
-        Receipt::new(text).ok_or(Ambiguity::NoReceipt)
+        Receipt::new(reference(&body, place)).ok_or(Ambiguity::NoReceipt)
+    }
+
+    /// The provider's name for the job that an accepting answer speaks of.
+    fn job(&self, http: &HttpRequest) -> Result<Job, Ambiguity> {
+        let place = http.job.as_ref().ok_or(Ambiguity::NoJob)?;
+        let body = self.json().ok_or(Ambiguity::Unreadable)?;
+        Job::new(reference(&body, place)).ok_or(Ambiguity::NoJob)
     }
 
     /// *Already done* is often said without naming what was done, as by a 404 to a delete.
@@ -95,6 +102,15 @@ impl Answer {
             encodings.iter().all(|named| named.as_bytes().eq_ignore_ascii_case(b"identity"));
         let limits = JsonLimits { max_bytes: MAX_ANSWER_BYTES, ..JsonLimits::default() };
         if plain { json::parse(&self.body, &limits).ok() } else { None }
+    }
+}
+
+/// The text that names something at a place; empty when nothing there is a name.
+pub(super) fn reference<'a>(body: &'a Json, place: &Pointer) -> &'a str {
+    match body.at(place) {
+        Some(Json::String(text)) => text,
+        Some(Json::Number(number)) => number.as_str(),
+        Some(Json::Null | Json::Bool(_) | Json::Array(_) | Json::Object(_)) | None => "",
     }
 }
 
