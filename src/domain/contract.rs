@@ -174,6 +174,12 @@ impl Contract {
         }
     }
 
+    /// Whether an actor needs a row in table `grants`.
+    #[must_use]
+    pub fn asks_grants(&self) -> bool {
+        matches!(self.authorization, Some(Authorization::Grants))
+    }
+
     /// Whether an operation that may have been sent can neither be sent again nor be looked up:
     /// only an operator can end it.
     #[must_use]

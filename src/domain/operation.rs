@@ -13,7 +13,7 @@ use super::lifecycle::State;
 use super::reason::Reason;
 
 /// A point in time by the database's clock: microseconds since 1970-01-01T00:00:00Z.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(pub i64);
 
 impl Timestamp {
@@ -42,7 +42,7 @@ fn micros(by: std::time::Duration) -> i64 {
 }
 
 /// The fencing token: `claim_epoch`, one higher with each claim.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token(pub i64);
 
 impl Token {

@@ -62,7 +62,7 @@ pub fn way(row: &Operation, now: Timestamp, rule: &AttemptRule) -> Way {
 }
 
 /// Where a look-up's answer came from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Asked {
     /// When the question was taken up, by the database's clock: nothing that happened later is in
     /// the answer.

@@ -5,11 +5,14 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use uuid::Uuid;
 
+use super::Context;
 use super::failure::Failure;
+use crate::contract_file;
 use crate::domain::key::OperationKey;
 use crate::domain::operation::{Operation, Timestamp};
 use crate::domain::reason::Reason;
-use crate::store::Which;
+use crate::domain::rule::AttemptRule;
+use crate::store::{self, Connection, StoreError, Which};
 
 /// Reads an operation's id or its whole key; the key names its tenant.
 pub(super) fn which(text: &str) -> Result<Which, Failure> {

@@ -93,8 +93,8 @@ pub(super) fn operation(row: &PgRow) -> Result<Operation, StoreError> {
         (Some(_) | None, _) => None,
     };
     let job = match (row.try_get("provider_job")?, when(row, "accepted_at")?) {
-        (Some(id), Some(accepted_at)) => Some(ProviderJob {
-            id: Job::new::<String>(id).ok_or(StoreError::Unreadable("provider_job"))?,
+        (Some::<String>(id), Some(accepted_at)) => Some(ProviderJob {
+            id: Job::new(id).ok_or(StoreError::Unreadable("provider_job"))?,
             accepted_at,
             alone: row.try_get("job_alone")?,
         }),

@@ -39,6 +39,28 @@ pub struct Call {
     pub receipt: Option<String>,
 }
 
+impl Call {
+    /// The call that a record asks for. `resend`: an earlier attempt may have had an effect.
+    #[must_use]
+    pub fn of(record: Operation, arguments: Json, resend: bool) -> Self {
+        Self {
+            operation_id: record.id,
+            tenant: record.tenant,
+            environment: record.environment,
+            tool: record.tool,
+            tool_version: record.tool_version,
+            arguments: Arc::new(arguments),
+            idempotency_key: record.downstream_key.map(|key| key.key).unwrap_or_default(),
+            resend,
+            attempt: record.attempts,
+            traceparent: record.traceparent,
+            actor: record.actor,
+            job: record.job.map(|job| job.id.as_str().to_owned()),
+            receipt: record.effect_reference,
+        }
+    }
+}
+
 /// Never shows the arguments, the key, the actor, the job or the receipt.
 impl fmt::Debug for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
