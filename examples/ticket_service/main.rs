@@ -6,20 +6,26 @@
 //!
 //! | call | answers |
 //! |---|---|
-//! | `POST /tickets` `{queue, subject, body}`, header `Idempotency-Key` | 201 `{ticket_id, status}`; 200 for a repeated key (with `idempotent-replayed: true`); 422 when the body differs; 400 |
-//! | `GET /tickets?key=K` | 200 the ticket, or 404; this look-up is authoritative |
+//! | `POST /tickets` `{queue, subject, body, reference?}`, optional headers `Idempotency-Key`, `X-Reference` | 201 `{ticket_id, status}`; 200 for a repeated key (with `idempotent-replayed: true`); 422 when the body differs; 400 |
+//! | `GET /tickets?key=K`, `?reference=R`, `GET /tickets/ID` | 200 the ticket (the first, when there are several), or 404; unless told otherwise this look-up is authoritative |
 //! | `POST /mail` `{to, subject, body}`, optional header `X-Reference` | 200 `{message_id}` |
-//! | `GET /effects` | `{total, by_key, requests}`; a mail counts under its reference, else its subject |
-//! | `POST /control` | adds a fault rule (see [`faults::Rule`]), or pauses with `{"pause": true}` |
-//! | `POST /reset` | removes all rules and resumes; effects are never forgotten |
+//! | `GET /effects` | `{total, by_key, requests}`; an effect counts under its `Idempotency-Key` (tickets), else its reference, else its subject |
+//! | `GET /calls` | `{call: {subject: n}}`, every call counted as it arrived |
+//! | `POST /control` | adds a fault rule ([`faults::Rule`]) or carries out an order ([`control`]), such as `{"pause": true}` |
+//! | `POST /reset` | removes all rules and settings and resumes; effects are never forgotten |
 //!
 //! With `--journal FILE` each effect is one line, on disk before anything is answered; a service
 //! that was killed and started again with the same file goes on with what it had done.
 
-mod faults;
-mod journal;
-mod ledger;
 mod service;
+mod effects;
+mod lookups;
+mod control;
+mod calls;
+mod faults;
+mod answers;
+mod ledger;
+mod journal;
 mod wire;
 
 use std::error::Error;

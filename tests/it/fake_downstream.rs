@@ -1,0 +1,28 @@
+//! The fake downstream does what it is told: each fault that a test can order happens, for as many calls as were named.
+
+mod lookups;
+
+use std::time::Duration;
+
+use crate::support::downstream::{Answer, Downstream};
+
+/// A client that gives up, as every client does.
+async fn gives_up(call: impl Future<Output = Answer>) {
+    let waited = tokio::time::timeout(Duration::from_millis(300), call).await;
+    assert!(waited.is_err(), "answered: {waited:?}");
+}
+
+/// Creates a ticket under an `Idempotency-Key`.
+async fn create(downstream: &Downstream, key: &str) -> Answer {
+    let header = format!("Idempotency-Key: {key}");
+    let body = r#"{"queue": "q", "subject": "s", "body": "b", "reference": "case 7"}"#;
+    downstream.ask("POST", "/tickets", &[&header], body).await
+}
+
+async fn get(downstream: &Downstream, path: &str) -> Answer {
+    downstream.ask("GET", path, &[], "").await
+}
+
+async fn status(downstream: &Downstream, path: &str) -> u16 {
+    get(downstream, path).await.status
+}
