@@ -14,6 +14,10 @@ pub(crate) enum Call {
     Tickets,
     /// A mail; the reference, else the subject line.
     Mail,
+    /// A job that makes a ticket later; the key.
+    Jobs,
+    /// How a job stands; the job.
+    Poll,
     /// A look-up; the key, reference or receipt that it names.
     Lookup,
 }
@@ -22,8 +26,8 @@ impl Call {
     /// Whether it is there to make an effect.
     pub(crate) fn makes_effects(self) -> bool {
         match self {
-            Self::Tickets | Self::Mail => true,
-            Self::Lookup => false,
+            Self::Tickets | Self::Mail | Self::Jobs => true,
+            Self::Poll | Self::Lookup => false,
         }
     }
 }

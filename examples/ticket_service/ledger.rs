@@ -16,6 +16,9 @@ pub(crate) struct Effect {
     /// The caller's own name for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) reference: Option<String>,
+    /// The job that made it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) job: Option<String>,
     pub(crate) request: Value,
 }
 
@@ -27,7 +30,7 @@ pub(crate) enum Kind {
 }
 
 /// What a request asks for.
-#[derive(Clone)]
+#[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Wanted {
     pub(crate) kind: Kind,
     /// Under which it counts: the `Idempotency-Key`, else the reference, else the subject line.
@@ -99,8 +102,18 @@ impl Ledger {
         match earlier.filter(|_| deduplicate) {
             Some(earlier) if earlier.effect.request != wanted.request => Outcome::Mismatch,
             Some(earlier) => Outcome::Repeated(earlier.effect.clone()),
-            None => Outcome::New(self.make(wanted)),
+            None => Outcome::New(self.make(wanted, None)),
         }
+    }
+
+    /// Makes the effect, whatever was made before.
+    pub(crate) fn make(&mut self, wanted: &Wanted, job: Option<&str>) -> Effect {
+        let Wanted { kind, key, reference, request } = wanted.clone();
+        let prefix = if kind == Kind::Ticket { 'T' } else { 'M' };
+        let id = format!("{prefix}-{}", self.total + 1);
+        let effect = Effect { kind, key, id, reference, job: job.map(str::to_owned), request };
+        self.record(&effect);
+        effect
     }
 
     /// The ticket, if it was made at least `age` ago.
@@ -114,17 +127,12 @@ impl Ledger {
         (ticket.made.elapsed() >= age).then_some(&ticket.effect)
     }
 
-    pub(crate) fn summary(&self, requests: u64) -> Value {
-        json!({"total": self.total, "by_key": self.by_key, "requests": requests})
+    pub(crate) fn tickets(&self) -> impl Iterator<Item = &Effect> {
+        self.tickets.iter().map(|ticket| &ticket.effect)
     }
 
-    fn make(&mut self, wanted: &Wanted) -> Effect {
-        let Wanted { kind, key, reference, request } = wanted.clone();
-        let prefix = if kind == Kind::Ticket { 'T' } else { 'M' };
-        let id = format!("{prefix}-{}", self.total + 1);
-        let effect = Effect { kind, key, id, reference, request };
-        self.record(&effect);
-        effect
+    pub(crate) fn summary(&self, requests: u64) -> Value {
+        json!({"total": self.total, "by_key": self.by_key, "requests": requests})
     }
 
     fn record(&mut self, effect: &Effect) {

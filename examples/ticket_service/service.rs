@@ -2,9 +2,9 @@
 
 use std::error::Error;
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
@@ -14,6 +14,7 @@ use crate::answers::{Answer, distort, json_answer, pause, plain, refuse};
 use crate::calls::{Call, Counts};
 use crate::control::Settings;
 use crate::faults::{Faults, Rule};
+use crate::jobs::Jobs;
 use crate::journal::Journal;
 use crate::ledger::{By, Kind, Ledger};
 use crate::wire::Script;
@@ -24,6 +25,8 @@ const MAX_BODY_BYTES: usize = 1 << 20;
 pub(crate) struct Service {
     ledger: Mutex<Ledger>,
     pub(crate) journal: Journal,
+    jobs: Mutex<Jobs>,
+    pub(crate) job_journal: Journal,
     pub(crate) faults: Faults,
     settings: Mutex<Settings>,
     /// Calls that were to make an effect, well-formed or not; a duplicate counts.
@@ -38,13 +41,20 @@ impl Service {
     /// # Errors
     /// When the journal cannot be opened or holds what is no effect.
     pub(crate) fn open(journal: Option<&Path>, deduplicate: bool) -> Result<Self, Box<dyn Error>> {
-        let (journal, earlier) = match journal {
-            Some(path) => Journal::open(path)?,
-            None => (Journal::none(), String::new()),
+        let open = |path: Option<PathBuf>| match path {
+            Some(path) => Journal::open(&path),
+            None => Ok((Journal::none(), String::new())),
         };
+        let (effects, earlier) = open(journal.map(Path::to_owned))?;
+        let ledger = Ledger::replay(&earlier)?;
+        // Beside the effects, not among them: whoever reads the effects' journal counts its lines.
+        let (job_journal, earlier) = open(journal.map(|path| path.with_added_extension("jobs")))?;
+        let jobs = Jobs::replay(&earlier, ledger.tickets())?;
         Ok(Self {
-            ledger: Mutex::new(Ledger::replay(&earlier)?),
-            journal,
+            ledger: Mutex::new(ledger),
+            journal: effects,
+            jobs: Mutex::new(jobs),
+            job_journal,
             faults: Faults::none(),
             settings: Mutex::default(),
             requests: AtomicU64::new(0),
@@ -53,7 +63,11 @@ impl Service {
         })
     }
 
-    pub(crate) async fn handle(&self, request: Request<Incoming>, script: &Script) -> Answer {
+    pub(crate) async fn handle(
+        self: &Arc<Self>,
+        request: Request<Incoming>,
+        script: &Script,
+    ) -> Answer {
         let (head, body) = request.into_parts();
         let Ok(body) = Limited::new(body, MAX_BODY_BYTES).collect().await else {
             return plain(StatusCode::PAYLOAD_TOO_LARGE, "the body is too long, or ended early");
@@ -71,12 +85,15 @@ impl Service {
                 self.look_up(By::query(head.uri.query().unwrap_or("")), script).await
             }
             (&Method::GET, ["tickets", id]) => self.look_up(By::segment(id), script).await,
+            (&Method::POST, ["jobs"]) => self.submit_job(&head.headers, &body, script).await,
+            (&Method::GET, ["jobs"]) => json_answer(StatusCode::OK, &self.jobs().summary()),
+            (&Method::GET, ["jobs", id]) => self.poll(id, script).await,
             (&Method::GET, ["effects"]) => {
                 let requests = self.requests.load(Ordering::SeqCst);
                 json_answer(StatusCode::OK, &self.ledger().summary(requests))
             }
             (&Method::GET, ["calls"]) => json_answer(StatusCode::OK, &self.counts.summary()),
-            (&Method::POST, ["control"]) => self.control(&body),
+            (&Method::POST, ["control"]) => self.control(&body).await,
             (&Method::POST, ["reset"]) => self.reset(),
             _ => plain(StatusCode::NOT_FOUND, "no such call"),
         }
@@ -118,8 +135,12 @@ impl Service {
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub(crate) fn jobs(&self) -> MutexGuard<'_, Jobs> {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(crate) fn settings(&self) -> Settings {
-        self.settings_mut().clone()
+        *self.settings_mut()
     }
 
     pub(crate) fn settings_mut(&self) -> MutexGuard<'_, Settings> {

@@ -1,5 +1,6 @@
 //! The fake downstream does what it is told: each fault that a test can order happens, for as many calls as were named.
 
+mod jobs;
 mod lookups;
 
 use std::time::Duration;
@@ -12,11 +13,13 @@ async fn gives_up(call: impl Future<Output = Answer>) {
     assert!(waited.is_err(), "answered: {waited:?}");
 }
 
+/// What is asked for.
+const BODY: &str = r#"{"queue": "q", "subject": "s", "body": "b", "reference": "case 7"}"#;
+
 /// Creates a ticket under an `Idempotency-Key`.
 async fn create(downstream: &Downstream, key: &str) -> Answer {
     let header = format!("Idempotency-Key: {key}");
-    let body = r#"{"queue": "q", "subject": "s", "body": "b", "reference": "case 7"}"#;
-    downstream.ask("POST", "/tickets", &[&header], body).await
+    downstream.ask("POST", "/tickets", &[&header], BODY).await
 }
 
 async fn get(downstream: &Downstream, path: &str) -> Answer {

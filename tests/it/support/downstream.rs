@@ -2,6 +2,7 @@
 
 mod asking;
 mod calls;
+mod jobs;
 mod lookups;
 
 pub(crate) use asking::Answer;
