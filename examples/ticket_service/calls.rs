@@ -20,6 +20,12 @@ pub(crate) enum Call {
     Poll,
     /// A look-up; the key, reference or receipt that it names.
     Lookup,
+    /// Whether an actor may; the actor, or nothing.
+    Policy,
+    /// Whether a queue is open; the queue.
+    Precondition,
+    /// Whether a ticket is as it should be; what names it.
+    Postcondition,
 }
 
 impl Call {
@@ -27,7 +33,9 @@ impl Call {
     pub(crate) fn makes_effects(self) -> bool {
         match self {
             Self::Tickets | Self::Mail | Self::Jobs => true,
-            Self::Poll | Self::Lookup => false,
+            Self::Poll | Self::Lookup | Self::Policy | Self::Precondition | Self::Postcondition => {
+                false
+            }
         }
     }
 }

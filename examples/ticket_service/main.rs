@@ -10,10 +10,14 @@
 //! | `GET /tickets?key=K`, `?reference=R`, `GET /tickets/ID` | 200 the ticket (the first, when there are several), or 404; unless told otherwise this look-up is authoritative |
 //! | `POST /jobs`, as `POST /tickets` | 202 `{job_id}`; the ticket is made when the job ends, and only then counts; the same key: the same job; 201 the ticket when jobs take no time |
 //! | `GET /jobs/ID` | 202 while it runs; 200 the ticket; 410 when it failed; 404 |
-//! | `GET /jobs` | `{job: {key, state}}` |
 //! | `POST /mail` `{to, subject, body}`, optional header `X-Reference` | 200 `{message_id}` |
+//! | `POST /v1/data/oncebox/allow` `{"input": {"actor": …, …}}` | 200 `{"result": true}` |
+//! | `GET /queues/QUEUE/open` | 200 |
+//! | `GET /tickets/ID/verified`, `GET /tickets/verified?key=K`, `?reference=R` | 200 when there is such a ticket, else 404 |
 //! | `GET /effects` | `{total, by_key, requests}`; an effect counts under its `Idempotency-Key` (tickets), else its reference, else its subject |
 //! | `GET /calls` | `{call: {subject: n}}`, every call counted as it arrived |
+//! | `GET /jobs` | `{job: {key, state}}` |
+//! | `GET /inputs` | the last inputs of the policy, oldest first |
 //! | `POST /control` | adds a fault rule ([`faults::Rule`]) or carries out an order ([`control`]), such as `{"pause": true}` |
 //! | `POST /reset` | removes all rules and settings and resumes; effects are never forgotten |
 //!
@@ -24,6 +28,7 @@ mod service;
 mod effects;
 mod lookups;
 mod job_calls;
+mod policy;
 mod control;
 mod calls;
 mod faults;

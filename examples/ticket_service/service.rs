@@ -17,6 +17,8 @@ use crate::faults::{Faults, Rule};
 use crate::jobs::Jobs;
 use crate::journal::Journal;
 use crate::ledger::{By, Kind, Ledger};
+use crate::lookups::percent_decoded;
+use crate::policy::Inputs;
 use crate::wire::Script;
 
 const MAX_BODY_BYTES: usize = 1 << 20;
@@ -29,6 +31,7 @@ pub(crate) struct Service {
     pub(crate) job_journal: Journal,
     pub(crate) faults: Faults,
     settings: Mutex<Settings>,
+    pub(crate) inputs: Inputs,
     /// Calls that were to make an effect, well-formed or not; a duplicate counts.
     pub(crate) requests: AtomicU64,
     counts: Counts,
@@ -57,6 +60,7 @@ impl Service {
             job_journal,
             faults: Faults::none(),
             settings: Mutex::default(),
+            inputs: Inputs::default(),
             requests: AtomicU64::new(0),
             counts: Counts::default(),
             deduplicate,
@@ -74,6 +78,7 @@ impl Service {
         };
         let body = body.to_bytes();
         let path: Vec<&str> = head.uri.path().split('/').skip(1).collect();
+        let query = head.uri.query().unwrap_or("");
         match (&head.method, path.as_slice()) {
             (&Method::POST, ["tickets"]) => {
                 self.effect(Kind::Ticket, &head.headers, &body, script).await
@@ -81,22 +86,39 @@ impl Service {
             (&Method::POST, ["mail"]) => {
                 self.effect(Kind::Mail, &head.headers, &body, script).await
             }
-            (&Method::GET, ["tickets"]) => {
-                self.look_up(By::query(head.uri.query().unwrap_or("")), script).await
+            (&Method::POST, ["jobs"]) => self.submit_job(&head.headers, &body, script).await,
+            (&Method::GET, ["jobs", id]) => self.poll(id, script).await,
+            (&Method::GET, ["tickets"]) => self.look_up(By::query(query), script).await,
+            (&Method::GET, ["tickets", "verified"]) => {
+                self.is_verified(By::query(query), script).await
             }
             (&Method::GET, ["tickets", id]) => self.look_up(By::segment(id), script).await,
-            (&Method::POST, ["jobs"]) => self.submit_job(&head.headers, &body, script).await,
-            (&Method::GET, ["jobs"]) => json_answer(StatusCode::OK, &self.jobs().summary()),
-            (&Method::GET, ["jobs", id]) => self.poll(id, script).await,
+            (&Method::GET, ["tickets", id, "verified"]) => {
+                self.is_verified(By::segment(id), script).await
+            }
+            (&Method::GET, ["queues", queue, "open"]) => {
+                self.is_open(percent_decoded(queue), script).await
+            }
+            (&Method::POST, ["v1", "data", "oncebox", "allow"]) => self.allow(&body, script).await,
+            (method, path) => self.tell(method, path, &body).await,
+        }
+    }
+
+    /// The calls of those who order faults and ask what happened.
+    async fn tell(&self, method: &Method, path: &[&str], body: &[u8]) -> Answer {
+        let told = match (method, path) {
             (&Method::GET, ["effects"]) => {
                 let requests = self.requests.load(Ordering::SeqCst);
-                json_answer(StatusCode::OK, &self.ledger().summary(requests))
+                self.ledger().summary(requests)
             }
-            (&Method::GET, ["calls"]) => json_answer(StatusCode::OK, &self.counts.summary()),
-            (&Method::POST, ["control"]) => self.control(&body).await,
-            (&Method::POST, ["reset"]) => self.reset(),
-            _ => plain(StatusCode::NOT_FOUND, "no such call"),
-        }
+            (&Method::GET, ["calls"]) => self.counts.summary(),
+            (&Method::GET, ["jobs"]) => self.jobs().summary(),
+            (&Method::GET, ["inputs"]) => self.inputs.all(),
+            (&Method::POST, ["control"]) => return self.control(body).await,
+            (&Method::POST, ["reset"]) => return self.reset(),
+            _ => return plain(StatusCode::NOT_FOUND, "no such call"),
+        };
+        json_answer(StatusCode::OK, &told)
     }
 
     /// Counts a call about `subject`, holds it as long as it shall wait, and lets it in with the

@@ -2,6 +2,7 @@
 
 mod jobs;
 mod lookups;
+mod policy;
 
 use std::time::Duration;
 

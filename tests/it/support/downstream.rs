@@ -4,6 +4,7 @@ mod asking;
 mod calls;
 mod jobs;
 mod lookups;
+mod policy;
 
 pub(crate) use asking::Answer;
 
