@@ -2,6 +2,7 @@
 
 mod asking;
 mod calls;
+mod checks;
 mod jobs;
 mod lookups;
 mod policy;

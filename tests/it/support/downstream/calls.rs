@@ -42,6 +42,16 @@ impl<'a, K: Kind> Calls<'a, K> {
         self.fault(json!({"status": status, "times": times})).await;
     }
 
+    /// All are answered `status`, and do nothing, until [`Calls::as_usual`].
+    pub(crate) async fn always(&self, status: u16) {
+        self.fault(json!({"name": self.standing(), "status": status})).await;
+    }
+
+    /// Ends [`Calls::always`] of the same calls.
+    pub(crate) async fn as_usual(&self) {
+        self.downstream.control(json!({"remove": self.standing()})).await;
+    }
+
     /// The next `times` are answered 503 with `Retry-After`.
     pub(crate) async fn unavailable(&self, retry_after_seconds: u64, times: u64) {
         let after = retry_after_seconds.to_string();
@@ -103,6 +113,10 @@ impl<'a, K: Kind> Calls<'a, K> {
             (self.count().await >= times).then_some(())
         })
         .await;
+    }
+
+    fn standing(&self) -> String {
+        format!("always {} {}", K::NAME, self.subject.as_deref().unwrap_or("*"))
     }
 
     async fn pause(&self, hold: bool) {
