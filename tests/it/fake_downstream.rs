@@ -1,6 +1,7 @@
 //! The fake downstream does what it is told: each fault that a test can order happens, for as many calls as were named.
 
 mod checks;
+mod contracts;
 mod jobs;
 mod lookups;
 mod policy;
