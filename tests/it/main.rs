@@ -16,6 +16,7 @@ mod canonical_json;
 mod command_line;
 mod consumer;
 mod end_to_end;
+mod fake_downstream;
 mod faults;
 mod pooler;
 mod raw_amqp;

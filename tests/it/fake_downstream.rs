@@ -1,0 +1,34 @@
+//! The fake downstream does what it is told: each fault that a test can order happens, for as many calls as were named.
+
+mod checks;
+mod contracts;
+mod jobs;
+mod lookups;
+mod policy;
+
+use std::time::Duration;
+
+use crate::support::downstream::{Answer, Downstream};
+
+/// A client that gives up, as every client does.
+async fn gives_up(call: impl Future<Output = Answer>) {
+    let waited = tokio::time::timeout(Duration::from_millis(300), call).await;
+    assert!(waited.is_err(), "answered: {waited:?}");
+}
+
+/// What is asked for.
+const BODY: &str = r#"{"queue": "q", "subject": "s", "body": "b", "reference": "case 7"}"#;
+
+/// Creates a ticket under an `Idempotency-Key`.
+async fn create(downstream: &Downstream, key: &str) -> Answer {
+    let header = format!("Idempotency-Key: {key}");
+    downstream.ask("POST", "/tickets", &[&header], BODY).await
+}
+
+async fn get(downstream: &Downstream, path: &str) -> Answer {
+    downstream.ask("GET", path, &[], "").await
+}
+
+async fn status(downstream: &Downstream, path: &str) -> u16 {
+    get(downstream, path).await.status
+}
