@@ -22,8 +22,11 @@ pub struct Registered {
     pub current: bool,
 }
 
-/// Registers a version if it is missing; never overwrites, never changes which is current, except
-/// that a tool's very first version becomes current. Answers what stands in the registry now.
+/// Registers a version if it is missing; never overwrites its text, never changes which is current,
+/// except that a tool's very first version becomes current. Answers what stands in the registry now.
+///
+/// Whether endings are announced (`results`) is not material and may change without a new version:
+/// the last one to register says so for operations submitted from then on.
 ///
 /// # Errors
 /// The transaction is to be rolled back.
@@ -33,6 +36,7 @@ pub async fn register(
     version: &str,
     text: &str,
     material_digest: &str,
+    results: bool,
 ) -> Result<Registered, StoreError> {
     // Two workers that start at once must agree on which version was the first.
     sqlx::query("select pg_advisory_xact_lock(hashtextextended('oncebox contract ' || $1, 0))")
@@ -40,14 +44,16 @@ pub async fn register(
         .execute(&mut *connection)
         .await?;
     sqlx::query(
-        "insert into oncebox.contracts (tool_name, tool_version, contract_text, material_digest, is_current) \
-         select $1, $2, $3, $4, not exists (select from oncebox.contracts c where c.tool_name = $1) \
-         on conflict (tool_name, tool_version) do nothing",
+        "insert into oncebox.contracts (tool_name, tool_version, contract_text, material_digest, is_current, results) \
+         select $1, $2, $3, $4, not exists (select from oncebox.contracts c where c.tool_name = $1), $5 \
+         on conflict (tool_name, tool_version) do update set results = excluded.results \
+         where contracts.results <> excluded.results and contracts.material_digest = excluded.material_digest",
     )
     .bind(tool)
     .bind(version)
     .bind(text)
     .bind(material_digest)
+    .bind(results)
     .execute(&mut *connection)
     .await?;
     find(connection, tool, version).await?.ok_or(StoreError::Unreadable("contracts"))
