@@ -57,7 +57,7 @@ async fn every_ending_is_told_once_to_whoever_listens() {
     execute(&world, invalid).await;
     // Refused at the door: there is no record, and nothing to tell of.
     let refused = world.submission("tickets.create", "refused_at_the_door", r#"{"subject":7}"#);
-    world.submit(&refused).await.unwrap();
+    world.submit(&refused).await.unwrap_err();
     let heard = listener.hears(4).await;
     let keys: Vec<&str> = ["applied", "refused", "lost", "invalid"]
         .map(|step| of(&heard, step).routing_key.as_str())

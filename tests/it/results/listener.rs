@@ -94,9 +94,10 @@ impl Listener {
         let (delivery, properties) = (&got.delivery, &got.delivery.properties);
         let text = |value: &Option<lapin::types::ShortString>| value.as_ref().unwrap().to_string();
         let headers = properties.headers().as_ref().unwrap();
-        let headers = headers.inner().iter().map(|(name, value)| match value {
-            AMQPValue::LongString(text) => (name.to_string(), Value::from(text.to_string())),
-            other => panic!("{name}: {other:?}"),
+        // Those that the queue adds itself are no texts.
+        let headers = headers.inner().iter().filter_map(|(name, value)| match value {
+            AMQPValue::LongString(text) => Some((name.to_string(), Value::from(text.to_string()))),
+            _ => None,
         });
         Some(Heard {
             routing_key: delivery.routing_key.to_string(),

@@ -148,6 +148,8 @@ async fn a_listener_that_refuses_holds_up_no_operation() {
     tools(&world, &["a", "full"]).await;
     let listener = Listener::to(&world, "nobody").await;
     let (wire, mut relay) = (Wire::of(&world).await, Relay::new(settings(&world)));
+    relay.run_once().await.unwrap();
+    wire.delete_queue("full").await;
     wire.declare_small("full", 1).await;
     let results = super::listener::exchange(&world);
     let bind = wire.channel().await;
