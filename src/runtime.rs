@@ -191,6 +191,7 @@ pub async fn serve(config: &Config, tools: &RustTools) -> Result<Served, Runtime
                     contract.version.as_str(),
                     text,
                     &digest,
+                    store::Immaterial::of(contract),
                 )
                 .await
             })

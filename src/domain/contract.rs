@@ -98,7 +98,7 @@ pub struct Contract {
     pub concurrency: Concurrency,
     /// The guard against the same call under a new key.
     pub twins: Twins,
-    /// Whether result events are published. Not carried out in this release.
+    /// Whether an event is published when an operation comes to an ending.
     pub results: bool,
     /// Whether payloads are encrypted at rest. Not carried out in this release.
     pub sensitive: bool,

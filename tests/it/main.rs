@@ -27,6 +27,7 @@ mod relay_scan;
 mod relay_silent_queue;
 mod relay_wakeup;
 mod relay_window;
+mod results;
 mod submission;
 mod sweep;
 mod tidy;

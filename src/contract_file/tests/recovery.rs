@@ -97,7 +97,6 @@ fn every_section_is_read_and_what_is_not_carried_out_is_named() {
             "/preconditions",
             "/postcondition",
             "/twins/hold",
-            "/results",
             "/sensitive",
             "/webhook",
         ]

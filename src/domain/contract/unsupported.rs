@@ -20,7 +20,7 @@ impl Contract {
     pub fn unsupported(&self) -> Vec<Unsupported> {
         let downstream = self.downstream.as_ref();
         let http = self.http();
-        let sections: [(&[&str], bool, &'static str); 12] = [
+        let sections: [(&[&str], bool, &'static str); 11] = [
             (
                 &["downstream", "lookup"],
                 downstream.is_some_and(|d| d.lookup.is_some()),
@@ -66,7 +66,6 @@ impl Contract {
                 self.twins.stated && self.twins.hold,
                 "this release holds no twins: the same call under a new key would be sent",
             ),
-            (&["results"], self.results, "this release publishes no result events"),
             (&["sensitive"], self.sensitive, "this release does not encrypt payloads at rest"),
             (
                 &["webhook"],
