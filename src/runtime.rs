@@ -8,20 +8,22 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 use tracing::{error, info, warn};
 
 use crate::broker::BrokerError;
 use crate::config::{Config, Roles, Worker, contract_secret};
-use crate::consumer::{self, Served, Serving, WorkerSettings};
+use crate::consumer::{self, Served, WorkerSettings};
 use crate::contract_file::{CheckedContract, LoadedContract};
 use crate::domain::contract::EffectClass;
 use crate::domain::contract::template::SecretRef;
 use crate::domain::rule::AttemptRule;
 use crate::maintain::{self, MaintainSettings};
+use crate::reconcile::{self, ReconcileSettings};
 use crate::relay::{self, RelaySettings};
 use crate::store::{self, Link, Registered, StoreError};
 use crate::tool::http::HttpClient;
-use crate::tool::{DownstreamSecret, ServedTool, Tool, ToolKind, TransactionalTool};
+use crate::tool::{DownstreamSecret, ServedTool, Serving, Tool, ToolKind, TransactionalTool};
 
 /// Why the roles could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -102,8 +104,14 @@ pub async fn run(
     shutdown: watch::Receiver<bool>,
 ) -> Result<(), RuntimeError> {
     let mut running = JoinSet::new();
+    let mut known = None;
     if roles.worker {
-        let (settings, served) = worker(&config, &tools).await?;
+        let settings = worker(&config)?;
+        let served = serve(&config, &tools).await?;
+        if served.versions().is_empty() {
+            return Err(RuntimeError::NothingToServe);
+        }
+        known = Some(served.all());
         running.spawn(consumer::run(settings, served, shutdown.clone()));
     }
     if roles.relay {
@@ -119,6 +127,7 @@ pub async fn run(
             page: config.maintain.page,
         };
         running.spawn(maintain::run(maintain, shutdown.clone()));
+        running.spawn(reconcile(config, tools, known, shutdown.clone()));
     }
     info!(worker = roles.worker, relay = roles.relay, maintain = roles.maintain, "running");
     while let Some(ended) = running.join_next().await {
@@ -135,6 +144,39 @@ pub async fn run(
     Ok(())
 }
 
+/// Looks unknown operations up, with the tools of this process; those of the worker, where it has one.
+async fn reconcile(
+    config: Config,
+    tools: RustTools,
+    mut known: Option<Vec<Arc<Serving>>>,
+    mut shutdown: watch::Receiver<bool>,
+) {
+    let served = loop {
+        if let Some(served) = known.take() {
+            break served;
+        }
+        match serve(&config, &tools).await {
+            Ok(served) => known = Some(served.all()),
+            Err(error) => {
+                warn!(error = &error as &dyn std::error::Error, "no tools yet; trying again");
+                let stopped = timeout(SERVE_AGAIN, shutdown.wait_for(|stop| *stop)).await;
+                if stopped.is_ok() {
+                    return;
+                }
+            }
+        }
+    };
+    if served.is_empty() {
+        warn!("no contract is served here: this process looks up no unknown operations");
+    }
+    let database = config.database.url.clone();
+    let settings = ReconcileSettings { database, every: config.maintain.every };
+    reconcile::run(settings, served, shutdown).await;
+}
+
+/// Between tries of a role that needs its contracts and no database to start.
+const SERVE_AGAIN: Duration = Duration::from_secs(5);
+
 /// The settings of one of the process's relays; they share its window.
 fn relay_settings(config: &Config, number: u32) -> RelaySettings {
     RelaySettings {
@@ -148,13 +190,9 @@ fn relay_settings(config: &Config, number: u32) -> RelaySettings {
     }
 }
 
-async fn worker(
-    config: &Config,
-    tools: &RustTools,
-) -> Result<(WorkerSettings, Served), RuntimeError> {
+fn worker(config: &Config) -> Result<WorkerSettings, RuntimeError> {
     let secret = config.downstream_secret.as_ref().ok_or(RuntimeError::NoSecret)?;
-    let served = serve(config, tools).await?;
-    let settings = WorkerSettings {
+    Ok(WorkerSettings {
         database: config.database.url.clone(),
         broker: config.broker_settings("oncebox worker"),
         name: config
@@ -167,8 +205,7 @@ async fn worker(
         margin: config.worker.margin,
         drain: config.worker.drain,
         secret: DownstreamSecret::new(secret.current_id(), secret.current()),
-    };
-    Ok((settings, served))
+    })
 }
 
 /// Reads the contracts, registers what is missing and makes ready what can be served. A tool that
@@ -202,9 +239,6 @@ pub async fn serve(config: &Config, tools: &RustTools) -> Result<Served, Runtime
                 error!(tool = %loaded.contract.tool, version = %loaded.contract.version, why, "tool is not served");
             }
         }
-    }
-    if served.versions().is_empty() {
-        return Err(RuntimeError::NothingToServe);
     }
     Ok(served)
 }

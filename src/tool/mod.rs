@@ -12,6 +12,7 @@ mod call;
 mod downstream_key;
 mod gate;
 pub mod http;
+mod serving;
 mod set;
 mod transactional;
 
@@ -20,6 +21,7 @@ use async_trait::async_trait;
 pub use call::Call;
 pub use downstream_key::DownstreamSecret;
 pub use gate::{Attempted, Gate, SendGuard, SendWindow, Sending};
+pub use serving::Serving;
 pub use set::{ServeError, ServedTool, ToolKind, ToolSet};
 pub use transactional::{SettlingConnection, TransactionalRefusal, TransactionalTool};
 
