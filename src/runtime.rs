@@ -23,7 +23,9 @@ use crate::reconcile::{self, ReconcileSettings};
 use crate::relay::{self, RelaySettings};
 use crate::store::{self, Link, Registered, StoreError};
 use crate::tool::http::HttpClient;
-use crate::tool::{DownstreamSecret, ServedTool, Serving, Tool, ToolKind, TransactionalTool};
+use crate::tool::{
+    Authorizer, Authorizers, DownstreamSecret, Outside, ServedTool, Serving, Tool, TransactionalTool,
+};
 
 /// Why the roles could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -50,10 +52,12 @@ pub enum RuntimeError {
     Fault,
 }
 
-/// Tools written in Rust that this process adds to its contracts, by (tool, version).
+/// What is written in Rust and added to this process's contracts: tools by (tool, version), and
+/// authorizers by name.
 #[derive(Default, Clone)]
 pub struct RustTools {
     tools: Vec<(String, String, RustTool)>,
+    authorizers: Authorizers,
 }
 
 #[derive(Clone)]
@@ -86,6 +90,20 @@ impl RustTools {
     ) -> Self {
         self.tools.push((tool.to_owned(), version.to_owned(), RustTool::Transactional(code)));
         self
+    }
+
+    /// Adds an authorizer, for contracts that say `authorization: {code: name}`. A contract that names
+    /// one which is not there is not served.
+    #[must_use]
+    pub fn with_authorizer(mut self, name: &str, code: Arc<dyn Authorizer>) -> Self {
+        self.authorizers.add(name, code);
+        self
+    }
+
+    /// The authorizers, for whoever hands out results.
+    #[must_use]
+    pub fn authorizers(&self) -> &Authorizers {
+        &self.authorizers
     }
 
     fn find(&self, tool: &str, version: &str) -> Option<&RustTool> {
@@ -269,13 +287,20 @@ fn make_ready(
     let contract =
         CheckedContract::read(&loaded.text, worker.margin).map_err(|error| error.to_string())?;
     let shared = Arc::new(loaded.contract.clone());
+    let outside = Outside {
+        client: Arc::clone(client),
+        secrets: &contract_secret,
+        authorizers: &tools.authorizers,
+    };
     let tool = match tools.find(shared.tool.as_str(), shared.version.as_str()) {
-        Some(RustTool::Effect(code)) => ServedTool::rust(shared, Arc::clone(code)),
-        Some(RustTool::Transactional(code)) => ServedTool::transactional(shared, Arc::clone(code)),
+        Some(RustTool::Effect(code)) => ServedTool::rust(shared, Arc::clone(code), &outside),
+        Some(RustTool::Transactional(code)) => {
+            ServedTool::transactional(shared, Arc::clone(code), &outside)
+        }
         None if shared.effect_class == EffectClass::Transactional => {
             return Err("a transactional tool needs its Rust code in this process".to_owned());
         }
-        None => ServedTool::http(shared, Arc::clone(client), &contract_secret),
+        None => ServedTool::http(shared, &outside),
     };
     let tool = Arc::new(tool.map_err(|error| error.to_string())?);
     tell_of_missing_secrets(&tool);
@@ -286,13 +311,12 @@ fn make_ready(
 /// A tool whose secrets are missing is served all the same: its operations wait, and are sent when a
 /// worker starts that has them. The log says so at once, not at the first attempt.
 fn tell_of_missing_secrets(served: &ServedTool) {
-    let ToolKind::Http(tool) = served.kind() else { return };
-    for missing in tool.missing_secrets() {
+    for missing in served.missing_secrets() {
         let contract = served.contract();
         let name = match missing {
             SecretRef::Env(name) => format!("${{env:{name}}}"),
             SecretRef::File(path) => format!("${{file:{path}}}"),
         };
-        warn!(tool = %contract.tool, version = %contract.version, missing = name, "nothing is sent until this is set");
+        warn!(tool = %contract.tool, version = %contract.version, missing = name, "what needs this is neither sent nor asked until it is set");
     }
 }
