@@ -9,11 +9,22 @@ mod policy;
 use std::time::Duration;
 
 use crate::support::downstream::{Answer, Downstream};
+use crate::support::eventually;
 
-/// A client that gives up, as every client does.
-async fn gives_up(call: impl Future<Output = Answer>) {
-    let waited = tokio::time::timeout(Duration::from_millis(300), call).await;
-    assert!(waited.is_err(), "answered: {waited:?}");
+/// A client whose call has arrived, and that gives up on it, as every client does.
+async fn gives_up(downstream: &Downstream, call: impl Future<Output = Answer>) {
+    let before = downstream.calls().await;
+    let patience = async {
+        eventually("the call has arrived", 10, async || {
+            (downstream.calls().await > before).then_some(())
+        })
+        .await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    };
+    tokio::select! {
+        answer = call => panic!("answered: {answer:?}"),
+        () = patience => {}
+    }
 }
 
 /// What is asked for.

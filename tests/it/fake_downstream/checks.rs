@@ -26,7 +26,7 @@ async fn a_queue_is_open_until_it_is_closed() {
     downstream.preconditions().drop_connection(1).await;
     downstream.preconditions().hang(1).await;
     assert_eq!(open("support").await, 0);
-    gives_up(super::get(&downstream, "/queues/support/open")).await;
+    gives_up(&downstream, super::get(&downstream, "/queues/support/open")).await;
     assert_eq!(open("support").await, 200);
     assert_eq!(downstream.preconditions().of("gone").count().await, 3);
     assert_eq!(downstream.preconditions().count().await, 14);
@@ -50,7 +50,7 @@ async fn a_ticket_is_verified_when_it_is_there_unless_told_otherwise() {
     downstream.postconditions().fail(1).await;
     assert_eq!([status(&downstream, &by_id).await, status(&downstream, by_key).await], [404, 500]);
     downstream.postconditions().hang(1).await;
-    gives_up(super::get(&downstream, &by_id)).await;
+    gives_up(&downstream, super::get(&downstream, &by_id)).await;
     assert_eq!(status(&downstream, &by_id).await, 200);
     assert_eq!(downstream.postconditions().of("k:1").count().await, 3);
     assert_eq!(downstream.postconditions().of(&id).count().await, 5);

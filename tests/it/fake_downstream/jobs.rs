@@ -109,7 +109,7 @@ async fn a_submission_is_lost_on_either_side_and_a_poll_fails_as_often_as_it_is_
     downstream.polls().hang(1).await;
     let polled = async || poll(&downstream, "J-1").await.status;
     assert_eq!([polled().await, polled().await, polled().await], [500, 500, 0]);
-    gives_up(poll(&downstream, "J-1")).await;
+    gives_up(&downstream, poll(&downstream, "J-1")).await;
     assert_eq!(polled().await, 202);
 }
 

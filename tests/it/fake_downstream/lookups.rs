@@ -101,9 +101,9 @@ async fn look_ups_fail_lie_and_fall_silent_as_often_as_they_are_told() {
     let garbage = get(&downstream, BY_KEY).await;
     assert!(garbage.status == 200 && garbage.json().is_null(), "{garbage:?}");
     lookups.answer_after(Duration::from_mins(1), 1).await;
-    gives_up(get(&downstream, BY_KEY)).await;
+    gives_up(&downstream, get(&downstream, BY_KEY)).await;
     lookups.hang(1).await;
-    gives_up(get(&downstream, BY_KEY)).await;
+    gives_up(&downstream, get(&downstream, BY_KEY)).await;
     assert_eq!(found().await, 200);
     assert_eq!(lookups.count().await, 15);
     assert_eq!(downstream.total().await, 1);
@@ -131,7 +131,7 @@ async fn a_fault_of_one_subject_spares_the_others_and_held_calls_go_on() {
     downstream.reset().await;
     downstream.lookups().hold().await;
     assert_eq!(create(&downstream, "k:2").await.status, 201, "only look-ups are held");
-    gives_up(get(&downstream, BY_KEY)).await;
+    gives_up(&downstream, get(&downstream, BY_KEY)).await;
     let (found, ()) = tokio::join!(status(&downstream, BY_KEY), async {
         downstream.lookups().of("k:1").arrived(3, 5).await;
         downstream.lookups().let_go().await;

@@ -69,6 +69,6 @@ async fn a_policy_without_an_answer_says_neither_yes_nor_no() {
     }
     assert_eq!(statuses, [500, 503, 0, 200]);
     policy.of("ann").hang(1).await;
-    gives_up(ask(&downstream, "ann")).await;
+    gives_up(&downstream, ask(&downstream, "ann")).await;
     assert_eq!(result(&downstream, "ann").await, true);
 }

@@ -132,3 +132,13 @@ impl<'a, K: Kind> Calls<'a, K> {
         self.downstream.control(rule).await;
     }
 }
+
+impl Downstream {
+    /// How many calls of every kind have arrived.
+    pub(crate) async fn calls(&self) -> u64 {
+        let calls = self.get("/calls").await;
+        let kinds = calls.as_object().into_iter().flat_map(|kinds| kinds.values());
+        let subjects = kinds.filter_map(Value::as_object).flat_map(|subjects| subjects.values());
+        subjects.filter_map(Value::as_u64).sum()
+    }
+}
