@@ -85,7 +85,7 @@ pub struct Contract {
     pub downstream: Option<Downstream>,
     /// Who may.
     pub authorization: Option<Authorization>,
-    /// Whose approval. Not carried out in this release.
+    /// Whose approval.
     pub approval: Option<Approval>,
     /// Asked before the first send, and never after something may have been sent.
     pub preconditions: Option<Check>,

@@ -44,11 +44,11 @@ pub struct RetryRule {
 pub struct Concurrency {
     /// In one process; at least 1.
     pub process: u32,
-    /// In all of them. Not carried out in this release.
+    /// In all of them.
     pub total: Option<u32>,
 }
 
-/// The guard against the same call under a new key. Not carried out in this release.
+/// The guard against the same call under a new key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Twins {
     /// Whether a twin is held.
