@@ -317,7 +317,7 @@ impl ServedTool {
         Err(ServeError::Unsupported { tool, version, sections })
     }
 
-    fn assemble(
+    pub(super) fn assemble(
         contract: Arc<Contract>,
         kind: ToolKind,
         outside: &Outside<'_>,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 
 use super::kit::{call, plain_client};
-use super::questions::contract;
+use super::questions::{contract, patience};
 use super::server::{Server, Step, answer, say};
 use crate::domain::contract::template::SecretRef;
 use crate::domain::evidence::Allowance;
@@ -33,15 +33,15 @@ fn permission(authorization: &str, code: Option<Allowance>) -> Permission {
     Permission::of(&contract, &plain_client(), &secrets, &authorizers).unwrap()
 }
 
-fn service(addr: SocketAddr) -> String {
+fn service(addr: SocketAddr, patience: &str) -> String {
     format!(
-        "http: {{url: 'http://{addr}/v1/data/tickets/allow', headers: {{Authorization: 'Bearer ${{env:T}}', content-type: text/plain}}, timeout: 200ms}}"
+        "http: {{url: 'http://{addr}/v1/data/tickets/allow', headers: {{Authorization: 'Bearer ${{env:T}}', content-type: text/plain}}, timeout: {patience}}}"
     )
 }
 
 async fn decide(steps: &[Step], expected: Allowance) {
     let server = Server::start(vec![[&[Step::Request], steps].concat()]).await;
-    let permission = permission(&format!("{{{}}}", service(server.addr)), None);
+    let permission = permission(&format!("{{{}}}", service(server.addr, patience(steps))), None);
     let call = call();
     assert_eq!(permission.allow(&Question::of_send(&call)).await, expected, "{steps:?}");
 }
@@ -89,10 +89,10 @@ async fn only_a_whole_and_clear_yes_allows() {
     }
     let half = say("HTTP/1.1 200 OK\r\ncontent-length: 16\r\n\r\n{\"result\":true}");
     for steps in [
-        vec![],
+        vec![Step::Wait],
         vec![Step::Close],
         vec![Step::Reset],
-        vec![half.clone()],
+        vec![half.clone(), Step::Wait],
         vec![half, Step::Close],
         vec![say("not HTTP\r\n\r\n")],
         vec![answer(OK, "Content-Encoding: gzip\r\n", yes)],
@@ -105,7 +105,7 @@ async fn only_a_whole_and_clear_yes_allows() {
 async fn a_policy_is_asked_with_the_whole_question_and_every_digit() {
     let script = vec![[Step::Request, answer(OK, "", r#"{"result":true}"#)]; 2].concat();
     let server = Server::start(vec![script]).await;
-    let permission = permission(&format!("{{{}}}", service(server.addr)), None);
+    let permission = permission(&format!("{{{}}}", service(server.addr, "10s")), None);
     let arguments = parse(br#"{"subject":"hot","n":9007199254740993.0}"#, &JsonLimits::default());
     let mut call = call();
     call.arguments = Arc::new(arguments.unwrap());
@@ -137,7 +137,7 @@ async fn a_policy_is_asked_with_the_whole_question_and_every_digit() {
 #[tokio::test]
 async fn without_its_secret_a_policy_is_not_asked() {
     let server = Server::start(vec![]).await;
-    let contract = contract(&format!("authorization: {{{}}}\n", service(server.addr)));
+    let contract = contract(&format!("authorization: {{{}}}\n", service(server.addr, "10s")));
     let none = Authorizers::default();
     let permission = Permission::of(&contract, &plain_client(), &|_| None, &none).unwrap();
     assert_eq!(permission.missing_secrets(), [&SecretRef::Env("T".to_owned())]);
@@ -152,7 +152,8 @@ async fn everyone_who_is_named_must_allow() {
     use Allowance::{Allowed, Denied, Unreachable};
     let check = async |body: &str, code: Option<Allowance>, expected: Allowance| {
         let server = Server::start(vec![vec![Step::Request, answer(OK, "", body)]]).await;
-        let permission = permission(&format!("{{{}, code: staff}}", service(server.addr)), code);
+        let permission =
+            permission(&format!("{{{}, code: staff}}", service(server.addr, "10s")), code);
         let call = call();
         assert_eq!(permission.allow(&Question::of_send(&call)).await, expected, "{body} {code:?}");
     };

@@ -3,13 +3,13 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use super::super::HttpQuestions;
+use super::super::{HttpQuestions, HttpTool};
 use super::kit::{call, effect, plain_client};
 use super::server::{Server, Step, answer, say};
-use crate::domain::attempt::Receipt;
+use crate::domain::attempt::{Effect, Learned, Receipt, Response, Unconfirmed};
 use crate::domain::contract::{Contract, DEFAULT_MARGIN};
 use crate::domain::evidence::{Blank, Checked, Evidence};
-use crate::tool::Call;
+use crate::tool::{Authorizers, Call, Outside, ServedTool, ToolKind};
 
 const OK: &str = "200 OK";
 const TICKET: &str = r#"{"ticket_id":"T-1","status":"open","more":1}"#;
@@ -49,8 +49,13 @@ owner: {{reconciliation: support}}
     crate::contract_file::read(&text, DEFAULT_MARGIN).unwrap()
 }
 
+/// How long an answer is waited for: where none comes, the test waits as long.
+pub(super) fn patience(steps: &[Step]) -> &'static str {
+    if steps.iter().any(|step| matches!(step, Step::Wait)) { "150ms" } else { "10s" }
+}
+
 /// Every question there is, asked of `addr`.
-fn asking(addr: SocketAddr) -> String {
+fn asking(addr: SocketAddr, patience: &str) -> String {
     format!(
         "
 downstream:
@@ -60,7 +65,7 @@ downstream:
       method: GET
       url: 'http://{addr}/tickets?key={{idempotency_key}}'
       headers: {{Authorization: 'Bearer ${{env:TOKEN}}'}}
-      timeout: 200ms
+      timeout: {patience}
       found: 200
       absent: [404]
       receipt: /ticket_id
@@ -69,22 +74,22 @@ downstream:
     http:
       method: GET
       url: 'http://{addr}/jobs/{{job}}'
-      timeout: 200ms
+      timeout: {patience}
       refused: [410, 422]
     every: 5s
     give_up: 1h
 preconditions:
-  http: {{method: POST, url: 'http://{addr}/queues', body: {{subject: '{{/subject}}'}}, timeout: 200ms}}
+  http: {{method: POST, url: 'http://{addr}/queues', body: {{subject: '{{/subject}}'}}, timeout: {patience}}}
 postcondition:
-  http: {{method: GET, url: 'http://{addr}/tickets/{{receipt}}', timeout: 200ms}}
+  http: {{method: GET, url: 'http://{addr}/tickets/{{receipt}}', timeout: {patience}}}
   fail: [404]
 "
     )
 }
 
-fn questions(addr: SocketAddr) -> HttpQuestions {
+fn questions(addr: SocketAddr, patience: &str) -> HttpQuestions {
     let secrets = |_: &_| Some("s3cret".to_owned());
-    HttpQuestions::of(&contract(&asking(addr)), plain_client(), &secrets)
+    HttpQuestions::of(&contract(&asking(addr, patience)), plain_client(), &secrets)
 }
 
 fn with_job() -> Call {
@@ -94,7 +99,7 @@ fn with_job() -> Call {
 /// A server that plays `steps` after each question.
 async fn playing(steps: &[Step]) -> (Arc<Server>, HttpQuestions) {
     let server = Server::start(vec![[&[Step::Request], steps].concat()]).await;
-    let questions = questions(server.addr);
+    let questions = questions(server.addr, patience(steps));
     (server, questions)
 }
 
@@ -122,11 +127,11 @@ fn silences() -> Vec<(Vec<Step>, Blank)> {
     let big = format!("{{\"ticket_id\":\"T-1\",\"x\":\"{}\"}}", "y".repeat(256 * 1024));
     let half = |status: &str| say(format!("HTTP/1.1 {status}\r\ncontent-length: 50\r\n\r\n{{"));
     vec![
-        (vec![], Blank::Unreachable),
+        (vec![Step::Wait], Blank::Unreachable),
         (vec![Step::Close], Blank::Unreachable),
         (vec![Step::Reset], Blank::Unreachable),
         (vec![say("HTTP/1.1 200 OK\r\nContent-Le"), Step::Close], Blank::Unreachable),
-        (vec![half("404 Not Found")], Blank::Unreachable),
+        (vec![half("404 Not Found"), Step::Wait], Blank::Unreachable),
         (vec![half("404 Not Found"), Step::Close], Blank::Unclear),
         (vec![half("200 OK"), Step::Reset], Blank::Unclear),
         (vec![half("410 Gone"), Step::Close], Blank::Unclear),
@@ -167,10 +172,7 @@ async fn a_look_up_shows_what_the_contract_says_and_no_more() {
 #[tokio::test]
 async fn a_job_is_done_failed_or_running_only_when_the_provider_says_so() {
     let blank = |why| Evidence::CannotTell(why);
-    let done = crate::domain::attempt::Effect {
-        receipt: Receipt::new("T-1").unwrap(),
-        response: crate::domain::attempt::Response::None,
-    };
+    let done = Effect { receipt: Receipt::new("T-1").unwrap(), response: Response::None };
     poll(&[answer(OK, "", TICKET)], Evidence::Found(done)).await;
     poll(&[answer(OK, "", r#"{"state":"running"}"#)], blank(Blank::NoReceipt)).await;
     poll(&[answer(OK, "", "<html>")], blank(Blank::Unclear)).await;
@@ -226,7 +228,7 @@ async fn no_question_follows_a_redirect() {
 async fn nobody_there_is_no_answer() {
     let server = Server::start(vec![]).await;
     server.stop_listening().await;
-    let questions = questions(server.addr);
+    let questions = questions(server.addr, "10s");
     let nobody = Some(Evidence::CannotTell(Blank::Unreachable));
     assert_eq!(questions.lookup(&call()).await, nobody);
     assert_eq!(questions.poll(&with_job()).await, nobody);
@@ -239,9 +241,9 @@ async fn a_question_that_lacks_a_part_is_not_asked() {
     let server = Server::start(vec![vec![Step::Request, answer(OK, "", TICKET)]]).await;
     let unbuildable = Some(Evidence::CannotTell(Blank::Unbuildable));
     let keyless = Call { idempotency_key: String::new(), ..call() };
-    assert_eq!(questions(server.addr).lookup(&keyless).await, unbuildable);
-    assert_eq!(questions(server.addr).poll(&call()).await, unbuildable, "no job");
-    let contract = contract(&asking(server.addr));
+    assert_eq!(questions(server.addr, "10s").lookup(&keyless).await, unbuildable);
+    assert_eq!(questions(server.addr, "10s").poll(&call()).await, unbuildable, "no job");
+    let contract = contract(&asking(server.addr, "10s"));
     let poor = HttpQuestions::of(&contract, plain_client(), &|_| None);
     assert_eq!(poor.lookup(&call()).await, unbuildable, "no secret");
     assert_eq!(poor.missing_secrets().len(), 1);
@@ -261,7 +263,7 @@ async fn what_the_contract_does_not_ask_over_http_is_not_asked() {
 async fn questions_go_out_as_the_contract_says_over_one_connection() {
     let script = vec![[Step::Request, answer(OK, "", TICKET)]; 4].concat();
     let server = Server::start(vec![script]).await;
-    let questions = questions(server.addr);
+    let questions = questions(server.addr, "10s");
     let call = Call { idempotency_key: "k/&1".to_owned(), ..with_job() };
     let receipt = Receipt::new("T 1").unwrap();
     assert!(matches!(questions.lookup(&call).await, Some(Evidence::Found(_))));
@@ -291,7 +293,7 @@ async fn a_dead_kept_connection_is_replaced_once() {
     let replaced = vec![Step::Request, answer("404 Not Found", "", ""), Step::Request, Step::Close];
     let breaks = vec![Step::Request, Step::Close];
     let server = Server::start(vec![dies, replaced, breaks]).await;
-    let questions = questions(server.addr);
+    let questions = questions(server.addr, "10s");
     assert!(matches!(questions.lookup(&call()).await, Some(Evidence::Found(_))));
     assert_eq!(questions.lookup(&call()).await, Some(Evidence::Absent));
     let nobody = Some(Evidence::CannotTell(Blank::Unreachable));
@@ -299,4 +301,39 @@ async fn a_dead_kept_connection_is_replaced_once() {
     let asked = server.received();
     let asked: Vec<usize> = asked.iter().map(|text| text.matches("GET ").count()).collect();
     assert_eq!(asked, [2, 2, 1]);
+}
+
+/// An effect that was answered, found or polled is the same proof, and held against the same
+/// postcondition.
+#[tokio::test]
+async fn a_found_effect_is_confirmed_over_http_too() {
+    let check = async |status: &str, expected: Option<Unconfirmed>| {
+        let asked = [Step::Request, answer(OK, "", TICKET), Step::Request, answer(status, "", "")];
+        let script = [&asked[..], &asked, &asked[2..]].concat();
+        let server = Server::start(vec![script]).await;
+        let contract = Arc::new(contract(&asking(server.addr, "10s")));
+        let secrets = |_: &_| Some("s3cret".to_owned());
+        let authorizers = Authorizers::default();
+        let client = plain_client();
+        let tool = HttpTool::new(Arc::clone(&client), contract.http().unwrap(), false, &secrets);
+        let outside = Outside { client, secrets: &secrets, authorizers: &authorizers };
+        let kind = ToolKind::Http(Box::new(tool));
+        let served = ServedTool::assemble(contract, kind, &outside).unwrap();
+
+        let evidence = |effect: Effect| match expected {
+            Some(why) => Evidence::Unconfirmed(effect, why),
+            None => Evidence::Found(effect),
+        };
+        let bare = Effect { receipt: Receipt::new("T-1").unwrap(), response: Response::None };
+        let looked_up = served.lookup(&with_job()).await;
+        assert_eq!(looked_up, evidence(effect("T-1", r#"{"/status":"open"}"#)), "{status}");
+        assert_eq!(served.poll(&with_job()).await, evidence(bare.clone()), "{status}");
+        let applied = Learned::Applied(bare.clone());
+        let confirmed = expected.map_or(applied.clone(), |why| Learned::Unconfirmed(bare, why));
+        assert_eq!(served.confirm(&with_job(), applied).await, confirmed, "{status}");
+        assert_eq!(server.received()[0].matches("GET /tickets/T-1 ").count(), 3);
+    };
+    check("200 OK", None).await;
+    check("404 Not Found", Some(Unconfirmed::Failed)).await;
+    check("503 Busy", Some(Unconfirmed::Unreachable)).await;
 }
