@@ -9,7 +9,7 @@
 //! | `POST /tickets` `{queue, subject, body}`, header `Idempotency-Key` | 201 `{ticket_id, status}`; 200 for a repeated key (with `idempotent-replayed: true`); 422 when the body differs; 400 |
 //! | `GET /tickets?key=K` | 200 the ticket, or 404; this look-up is authoritative |
 //! | `POST /mail` `{to, subject, body}`, optional header `X-Reference` | 200 `{message_id}` |
-//! | `GET /effects` | `{total, by_key, requests}`; a mail counts under its reference, else its subject |
+//! | `GET /effects` | `{total, by_key, requests, most_at_once}`; a mail counts under its reference, else its subject |
 //! | `POST /control` | adds a fault rule (see [`faults::Rule`]), or pauses with `{"pause": true}` |
 //! | `POST /reset` | removes all rules and resumes; effects are never forgotten |
 //!
@@ -17,6 +17,7 @@
 //! that was killed and started again with the same file goes on with what it had done.
 
 mod faults;
+mod gauge;
 mod journal;
 mod ledger;
 mod service;

@@ -15,6 +15,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::faults::{Call, Faults, Garbage, Rule};
+use crate::gauge::Gauge;
 use crate::journal::Journal;
 use crate::ledger::{Kind, Ledger, Outcome};
 use crate::wire::Script;
@@ -29,6 +30,8 @@ pub(crate) struct Service {
     journal: Journal,
     faults: Faults,
     requests: AtomicU64,
+    tickets: Gauge,
+    mails: Gauge,
     deduplicate: bool,
 }
 
@@ -55,6 +58,8 @@ impl Service {
             journal,
             faults: Faults::none(),
             requests: AtomicU64::new(0),
+            tickets: Gauge::default(),
+            mails: Gauge::default(),
             deduplicate,
         })
     }
@@ -75,7 +80,9 @@ impl Service {
             }
             (&Method::GET, "/effects") => {
                 let requests = self.requests.load(Ordering::SeqCst);
-                json_answer(StatusCode::OK, &self.ledger().summary(requests))
+                let most_at_once =
+                    json!({"tickets": self.tickets.most(), "mail": self.mails.most()});
+                json_answer(StatusCode::OK, &self.ledger().summary(requests, &most_at_once))
             }
             (&Method::POST, "/control") => self.control(&body),
             (&Method::POST, "/reset") => {
@@ -112,6 +119,8 @@ impl Service {
         script: &Script,
     ) -> Answer {
         self.requests.fetch_add(1, Ordering::SeqCst);
+        let gauge = if kind == Kind::Ticket { &self.tickets } else { &self.mails };
+        let _at_work = gauge.enter();
         let Some((key, request)) = read(kind, headers, body) else {
             return plain(
                 StatusCode::BAD_REQUEST,

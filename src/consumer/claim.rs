@@ -2,7 +2,7 @@
 //!
 //! A row that is busy never delays the batch: it is passed over, and asked for again.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,15 +10,17 @@ use uuid::Uuid;
 
 use super::arrived::Arrived;
 use super::served::{Served, Serving};
+use super::share::Share;
 use crate::contract_file::Examined;
 use crate::domain::claim::{Claim, Claimant, Predecessor, Recomputed, Run, decide};
 use crate::domain::json::{Json, JsonLimits};
 use crate::domain::lifecycle::State;
 use crate::domain::operation::{Operation, Timestamp};
 use crate::domain::parking::park;
+use crate::domain::places::Places;
 use crate::domain::reason::Reason;
 use crate::domain::step::Step;
-use crate::store::{self, Connection, DeadLetter, Loaded, Noted, StoreError};
+use crate::store::{self, Connection, DeadLetter, LiveClaims, Loaded, Noted, StoreError};
 use crate::tool::DownstreamSecret;
 
 /// When a worker without the version looks whether another has it.
@@ -36,6 +38,12 @@ pub(super) struct Claiming {
     pub(super) limits: JsonLimits,
 }
 
+impl Claiming {
+    fn share(&self, tool: &str) -> Option<&Share> {
+        self.served.lane(tool).and_then(|lane| lane.share())
+    }
+}
+
 /// What is to be done with a delivery, once the transaction has committed.
 #[derive(Debug)]
 pub(super) enum Verdict {
@@ -47,6 +55,8 @@ pub(super) enum Verdict {
     Busy,
     /// Ask again when nothing else runs here.
     Alone,
+    /// All processes together have as many of its tool's effects as there may be: it stays unclaimed.
+    Full,
 }
 
 /// A claim that leads to an attempt.
@@ -65,6 +75,17 @@ struct Plan {
     notes: Vec<Noted>,
     later: Vec<Uuid>,
     letters: Vec<DeadLetter>,
+    bounded: HashMap<String, Bounded>,
+}
+
+/// What a tool whose contract bounds all processes has left, and what became of those who asked.
+#[derive(Debug)]
+struct Bounded {
+    places: Places,
+    live: Option<LiveClaims>,
+    freed_before: u64,
+    started: bool,
+    refused: bool,
 }
 
 /// Claims what `asks` name. The verdicts hold only once the caller has committed.
@@ -85,6 +106,7 @@ pub(super) async fn claim(
     let ordered: Vec<Uuid> =
         locked.iter().filter(|l| takes_part(&l.operation)).map(|l| l.operation.id).collect();
     let predecessors = store::predecessors(connection, &ordered).await?;
+    plan.count(connection, &locked, claiming).await?;
     let mut unserved = Vec::new();
     for loaded in locked {
         let record = &loaded.operation;
@@ -104,6 +126,7 @@ pub(super) async fn claim(
         }
     }
     plan.without_version(connection, unserved).await?;
+    plan.tell(claiming);
     plan.write(connection).await
 }
 
@@ -132,6 +155,10 @@ impl Plan {
         self.verdicts.insert(operation, Verdict::Busy);
     }
 
+    fn full(&mut self, operation: Uuid) {
+        self.verdicts.insert(operation, Verdict::Full);
+    }
+
     /// What could not be locked is busy, or has no record: never claimed, kept for an operator.
     async fn missing(
         &mut self,
@@ -155,6 +182,73 @@ impl Plan {
             }
         }
         Ok(())
+    }
+
+    /// Counts the live claims of the tools that bound them, for records that may start now. Nobody
+    /// waits for another worker's count: what it concerns is asked again in a moment, and other
+    /// tools' records are not kept locked meanwhile.
+    async fn count(
+        &mut self,
+        connection: &mut Connection,
+        locked: &[Loaded],
+        claiming: &Claiming,
+    ) -> Result<(), StoreError> {
+        let free = locked.iter().filter(|loaded| is_free(&loaded.operation, loaded.now));
+        let tools: BTreeSet<&str> = free.map(|loaded| loaded.operation.tool.as_str()).collect();
+        for (tool, share) in
+            tools.into_iter().filter_map(|tool| Some((tool, claiming.share(tool)?)))
+        {
+            let bounded = Bounded {
+                places: Places::NONE,
+                live: None,
+                freed_before: share.freed_so_far(),
+                started: false,
+                refused: false,
+            };
+            self.bounded.insert(tool.to_owned(), bounded);
+        }
+        if self.bounded.is_empty() {
+            return Ok(());
+        }
+        let tools: Vec<String> = self.bounded.keys().cloned().collect();
+        let held = store::lock_claims(connection, &tools).await?;
+        let counted = store::live_claims(connection, &held, &claiming.owner).await?;
+        for tool in held {
+            let live = counted.get(&tool).copied().unwrap_or_default();
+            if let (Some(bounded), Some(share)) =
+                (self.bounded.get_mut(&tool), claiming.share(&tool))
+            {
+                bounded.places = Places::left(share.total, live.all());
+                bounded.live = Some(live);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the tool has a place left, or does not bound them.
+    fn has_place(&mut self, tool: &str) -> bool {
+        let Some(bounded) = self.bounded.get_mut(tool) else { return true };
+        bounded.refused |= bounded.places.full();
+        !bounded.places.full()
+    }
+
+    /// The same, and takes it.
+    fn takes_place(&mut self, tool: &str) -> bool {
+        let Some(bounded) = self.bounded.get_mut(tool) else { return true };
+        let taken = bounded.places.take();
+        bounded.started |= taken;
+        bounded.refused |= !taken;
+        taken
+    }
+
+    /// Tells the worker's view of each tool. It is a hint: it may be told before the commit.
+    fn tell(&self, claiming: &Claiming) {
+        for (tool, bounded) in &self.bounded {
+            if let Some(share) = claiming.share(tool) {
+                let Bounded { live, freed_before, refused, started, .. } = *bounded;
+                share.counted(live, freed_before, refused, started);
+            }
+        }
     }
 
     /// Whether a delivery names the record by its tenant and key; those that do not are kept.
@@ -191,6 +285,9 @@ impl Plan {
         let claimant = Claimant { owner: &claiming.owner, alone, downstream_key: &key };
         let id = record.id;
         match decide(record, recomputed, predecessor, loaded.now, &serving.rule, &claimant) {
+            Claim::Run(_) if !self.takes_place(&record.tool) => self.full(id),
+            // It is not given the worker to itself before there is a place for it.
+            Claim::Alone if !self.has_place(&record.tool) => self.full(id),
             Claim::Run(run) => {
                 let arguments = examined.map_or(Json::Null, |examined| examined.arguments);
                 self.steps.push(run.step.clone());

@@ -20,6 +20,7 @@ mod intake;
 mod lease;
 mod mark;
 mod served;
+mod share;
 mod settle;
 mod start;
 mod transact;

@@ -9,6 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::share::Share;
 use crate::contract_file::CheckedContract;
 use crate::domain::rule::AttemptRule;
 use crate::tool::ServedTool;
@@ -40,20 +41,26 @@ pub struct Served {
 #[derive(Debug)]
 pub(super) struct Lane {
     limit: u32,
+    /// Its part in what all processes may do at once, where the contract bounds that.
+    share: Option<Share>,
     running: AtomicU32,
     closed_until: Mutex<Option<Instant>>,
     freed: Arc<Notify>,
 }
 
 impl Served {
-    /// Adds a version. The tool's share of the process is the largest that a version asks for.
+    /// Adds a version. The tool's share of the process is the largest that a version asks for, the
+    /// bound over all processes the smallest: the downstream is the same for all of them.
     pub fn add(&mut self, serving: Serving) {
         let contract = &serving.contract.contract;
         let (tool, version) = (contract.tool.to_string(), contract.version.to_string());
-        let limit =
-            contract.concurrency.process.max(self.lanes.get(&tool).map_or(1, |lane| lane.limit));
+        let earlier = self.lanes.get(&tool);
+        let limit = contract.concurrency.process.max(earlier.map_or(1, |lane| lane.limit));
+        let total = earlier.and_then(|lane| lane.share()).map(|share| share.total);
+        let total = contract.concurrency.total.into_iter().chain(total).min();
+        let share = total.map(Share::new);
         let (running, closed_until) = (AtomicU32::new(0), Mutex::new(None));
-        let lane = Lane { limit, running, closed_until, freed: Arc::clone(&self.freed) };
+        let lane = Lane { limit, share, running, closed_until, freed: Arc::clone(&self.freed) };
         self.lanes.insert(tool.clone(), Arc::new(lane));
         self.versions.insert((tool, version), Arc::new(serving));
     }
@@ -72,8 +79,10 @@ impl Served {
 
     /// Each tool with the number of deliveries to hold: what runs, and as much again to go on with.
     pub(super) fn prefetches(&self) -> Vec<(String, u16)> {
-        let prefetch =
-            |lane: &Lane| u16::try_from(lane.limit.saturating_mul(2)).unwrap_or(u16::MAX);
+        let prefetch = |lane: &Lane| {
+            let most = lane.share().map_or(lane.limit, |share| lane.limit.min(share.total));
+            u16::try_from(most.saturating_mul(2)).unwrap_or(u16::MAX)
+        };
         self.lanes.iter().map(|(tool, lane)| (tool.clone(), prefetch(lane))).collect()
     }
 
@@ -92,10 +101,15 @@ impl Served {
         self.lanes.values().map(|lane| lane.running.load(Ordering::Acquire)).sum()
     }
 
-    /// When the next pause ends, if a tool pauses: nothing else would wake what waits for it.
-    pub(super) fn next_opening(&self) -> Option<Instant> {
-        let now = Instant::now();
-        self.lanes.values().filter_map(|lane| lane.closed_until().filter(|at| *at > now)).min()
+    /// When the first pause after `since` ends, or a view of a bounded tool is old: nothing else would
+    /// wake what waits for it. `since` is when room was last looked for, so that an end which passed
+    /// in between is not missed.
+    pub(super) fn next_opening(&self, since: Instant) -> Option<Instant> {
+        let openings = |lane: &Arc<Lane>| {
+            let old_at = lane.share().and_then(Share::old_at);
+            lane.closed_until().into_iter().chain(old_at).filter(|at| *at > since).min()
+        };
+        self.lanes.values().filter_map(openings).min()
     }
 }
 
@@ -108,7 +122,12 @@ impl Lane {
             Some(_) => 1,
             None => self.limit,
         };
-        limit.saturating_sub(running)
+        let here = limit.saturating_sub(running);
+        self.share().map_or(here, |share| here.min(share.room(running)))
+    }
+
+    pub(super) fn share(&self) -> Option<&Share> {
+        self.share.as_ref()
     }
 
     fn closed_until(&self) -> Option<Instant> {
@@ -145,6 +164,9 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         self.0.running.fetch_sub(1, Ordering::AcqRel);
+        if let Some(share) = self.0.share() {
+            share.freed();
+        }
         self.0.freed.notify_one();
     }
 }

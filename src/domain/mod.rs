@@ -22,6 +22,7 @@ pub mod rule;
 pub mod retry;
 pub mod step;
 pub mod claim;
+pub mod places;
 pub mod settle;
 pub mod parking;
 pub mod verbs;

@@ -41,7 +41,7 @@ impl Downstream {
         self.request("POST", "/reset", "").await;
     }
 
-    /// What it counted: `{total, by_key, requests}`.
+    /// What it counted: `{total, by_key, requests, most_at_once: {tickets, mail}}`.
     pub(crate) async fn effects(&self) -> Value {
         let (status, body) = self.request("GET", "/effects", "").await;
         assert_eq!(status, 200);
