@@ -281,7 +281,7 @@ impl Plan {
         let examined = free.then(|| examine(serving, &loaded, &claiming.limits)).flatten();
         let recomputed =
             examined.as_ref().map_or(Recomputed::Invalid, |e| Recomputed::Valid(&e.material));
-        let key = claiming.secret.key(&record.key);
+        let key = || claiming.secret.key(&record.key);
         let claimant = Claimant { owner: &claiming.owner, alone, downstream_key: &key };
         let id = record.id;
         match decide(record, recomputed, predecessor, loaded.now, &serving.rule, &claimant) {
