@@ -72,6 +72,37 @@ struct Candidate<'a> {
     key: OperationKey,
 }
 
+impl Candidate<'_> {
+    /// The row that it would be under `version`, by which it was examined.
+    fn row(&self, version: String, examined: &Examined) -> NewOperation {
+        let submission = self.submission;
+        NewOperation {
+            id: Uuid::now_v7(),
+            tenant: submission.tenant.clone(),
+            environment: submission.environment.clone(),
+            key: self.key.as_str().to_owned(),
+            tool: submission.tool.clone(),
+            tool_version: version,
+            fingerprint: examined.material.fingerprint.as_str().to_owned(),
+            digests: json!(examined.material.digests).to_string(),
+            arguments: submission.arguments.clone(),
+            metadata: submission.metadata.clone(),
+            actor: submission.actor.clone(),
+            ordering_key: submission.ordering_key.clone(),
+            not_before: submission.not_before,
+            distinct_from: submission.distinct_from.clone(),
+            traceparent: submission.traceparent.clone(),
+        }
+    }
+}
+
+/// A submission held against the record that stands under its key.
+struct Compared {
+    same: bool,
+    /// The submission by the record's version; `None`: it does not fit, or was not looked at.
+    examined: Option<Examined>,
+}
+
 impl Publisher {
     /// A publisher with the deployment's rule for keys.
     #[must_use]
@@ -218,35 +249,9 @@ impl Publisher {
                 found
             }
         };
-        self.row(connection, candidate, version.ok_or(SubmitError::UnknownContract)?).await
-    }
-
-    /// The row that this submission would be under `version`.
-    async fn row(
-        &self,
-        connection: &mut PgConnection,
-        candidate: &Candidate<'_>,
-        version: String,
-    ) -> Result<NewOperation, SubmitError> {
-        let submission = candidate.submission;
-        let examined = self.under(connection, &submission.tool, &version, submission).await?;
-        Ok(NewOperation {
-            id: Uuid::now_v7(),
-            tenant: submission.tenant.clone(),
-            environment: submission.environment.clone(),
-            key: candidate.key.as_str().to_owned(),
-            tool: submission.tool.clone(),
-            tool_version: version,
-            fingerprint: examined.material.fingerprint.as_str().to_owned(),
-            digests: json!(examined.material.digests).to_string(),
-            arguments: submission.arguments.clone(),
-            metadata: submission.metadata.clone(),
-            actor: submission.actor.clone(),
-            ordering_key: submission.ordering_key.clone(),
-            not_before: submission.not_before,
-            distinct_from: submission.distinct_from.clone(),
-            traceparent: submission.traceparent.clone(),
-        })
+        let version = version.ok_or(SubmitError::UnknownContract)?;
+        let examined = self.under(connection, asked.0, &version, candidate.submission).await?;
+        Ok(candidate.row(version, &examined))
     }
 
     /// Answers a submission whose key has a record. `None`: it changed meanwhile, look again.
@@ -260,10 +265,11 @@ impl Publisher {
         let never_valid = record.state == State::Rejected
             && record.reason == Some(Reason::InvalidArguments)
             && record.fingerprint.is_none();
-        let same = self.same_request(connection, candidate.submission, loaded).await?;
+        let compared = self.compare(connection, candidate.submission, loaded).await?;
+        let same = compared.same;
         let never_sent = record.state == State::Rejected && !record.may_have_been_sent();
         if never_sent && (same || never_valid) && record.reason != Some(Reason::SuspectedTwin) {
-            return self.reopen(connection, candidate, loaded, same).await;
+            return self.reopen(connection, candidate, loaded, compared).await;
         }
         Ok(Some(if same { told(loaded) } else { Envelope::mismatch(record) }))
     }
@@ -275,19 +281,18 @@ impl Publisher {
         connection: &mut PgConnection,
         candidate: &Candidate<'_>,
         loaded: &Loaded,
-        same: bool,
+        compared: Compared,
     ) -> Result<Option<Envelope>, SubmitError> {
         let record = &loaded.operation;
-        let row = if same {
-            self.row(connection, candidate, record.tool_version.clone()).await
-        } else {
-            self.first_row(connection, candidate, &mut Versions::default()).await
-        };
-        let new = match row {
-            Ok(new) => new,
+        let new = match compared {
+            Compared { same: true, examined: Some(examined) } => {
+                candidate.row(record.tool_version.clone(), &examined)
+            }
             // The same invalid bytes again: the same verdict.
-            Err(SubmitError::Arguments(_)) if same => return Ok(Some(told(loaded))),
-            Err(error) => return Err(error),
+            Compared { same: true, examined: None } => return Ok(Some(told(loaded))),
+            Compared { same: false, .. } => {
+                self.first_row(connection, candidate, &mut Versions::default()).await?
+            }
         };
         if !store::reopen_operation(connection, record, &new).await? {
             return Ok(None);
@@ -299,34 +304,40 @@ impl Publisher {
 
     /// Whether the submission asks for what the record stands for, compared under the record's
     /// version. A version that is named and differs matches an applied record only.
-    async fn same_request(
+    async fn compare(
         &self,
         connection: &mut PgConnection,
         submission: &Submission,
         loaded: &Loaded,
-    ) -> Result<bool, SubmitError> {
+    ) -> Result<Compared, SubmitError> {
         let record = &loaded.operation;
         let other_version =
             submission.tool_version.as_ref().is_some_and(|named| *named != record.tool_version);
         if submission.tool != record.tool || (other_version && record.state != State::Applied) {
-            return Ok(false);
+            return Ok(Compared { same: false, examined: None });
         }
-        let incoming =
+        let examined =
             match self.under(connection, &record.tool, &record.tool_version, submission).await {
-                Ok(examined) => examined.material.fingerprint,
+                Ok(examined) => examined,
                 Err(SubmitError::Arguments(_)) => {
-                    return Ok(loaded.arguments.as_deref() == Some(&submission.arguments));
+                    let same = loaded.arguments.as_deref() == Some(&submission.arguments);
+                    return Ok(Compared { same, examined: None });
                 }
                 Err(error) => return Err(error),
             };
-        if let Some(stored) = &record.fingerprint {
-            return Ok(*stored == incoming);
-        }
-        // Written by SQL and not claimed yet: its fingerprint is computed from its arguments.
-        let Some(arguments) = &loaded.arguments else { return Ok(false) };
-        let contract = self.contract(connection, &record.tool, &record.tool_version).await?;
-        let stored = contract.examine(&record.tenant, arguments, &self.limits);
-        Ok(stored.is_ok_and(|stored| stored.material.fingerprint == incoming))
+        let incoming = &examined.material.fingerprint;
+        let same = match (&record.fingerprint, &loaded.arguments) {
+            (Some(stored), _) => stored == incoming,
+            // Written by SQL and not claimed yet: its fingerprint is computed from its arguments.
+            (None, Some(arguments)) => {
+                let contract =
+                    self.contract(connection, &record.tool, &record.tool_version).await?;
+                let stored = contract.examine(&record.tenant, arguments, &self.limits);
+                stored.is_ok_and(|stored| stored.material.fingerprint == *incoming)
+            }
+            (None, None) => false,
+        };
+        Ok(Compared { same, examined: Some(examined) })
     }
 
     async fn under(
