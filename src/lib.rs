@@ -84,6 +84,7 @@ pub mod store;
 pub mod broker;
 pub mod config;
 pub mod runtime;
+mod shutdown;
 pub mod telemetry;
 
 /// The README's Rust, compiled with the other examples.

@@ -19,6 +19,7 @@ use crate::domain::contract::template::SecretRef;
 use crate::domain::rule::AttemptRule;
 use crate::maintain::{self, MaintainSettings};
 use crate::relay::{self, RelaySettings};
+use crate::shutdown;
 use crate::store::{self, Link, Registered, StoreError};
 use crate::tool::http::HttpClient;
 use crate::tool::{DownstreamSecret, ServedTool, Tool, ToolKind, TransactionalTool};
@@ -123,7 +124,7 @@ pub async fn run(
     info!(worker = roles.worker, relay = roles.relay, maintain = roles.maintain, "running");
     while let Some(ended) = running.join_next().await {
         match ended {
-            Ok(()) if *shutdown.borrow() => {}
+            Ok(()) if shutdown::is_asked(&shutdown) => {}
             Ok(()) => return Err(RuntimeError::Fault),
             Err(fault) => {
                 error!(%fault, "a role ended with a fault");

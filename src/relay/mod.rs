@@ -26,6 +26,7 @@ use tracing::{info, warn};
 use uuid::Uuid;
 
 use crate::broker::{Broker, BrokerError, BrokerSettings, Publisher};
+use crate::shutdown;
 use crate::store::{self, Ask, DatabaseUrl, Link, StoreError};
 use idle::Idle;
 use mark::Mark;
@@ -100,7 +101,7 @@ pub async fn run(settings: RelaySettings, mut shutdown: watch::Receiver<bool>) {
     let mut relay = Relay::new(settings);
     let mut idle = Idle::new(relay.settings.listen.clone(), relay.settings.poll);
     let mut failures = 0_u32;
-    while !*shutdown.borrow() {
+    while !shutdown::is_asked(&shutdown) {
         match relay.run_once().await {
             Ok(counts) => {
                 if failures > 0 {
@@ -117,7 +118,7 @@ pub async fn run(settings: RelaySettings, mut shutdown: watch::Receiver<bool>) {
                     failures, "relay pass failed; trying again"
                 );
                 let wait = backoff(failures, Duration::from_millis(100));
-                drop(timeout(wait, told_to_stop(&mut shutdown)).await);
+                drop(timeout(wait, shutdown::asked(&mut shutdown)).await);
             }
         }
     }
@@ -225,14 +226,6 @@ impl Relay {
             self.mark.seen(horizon);
         }
         Ok(self.mark.asks(self.windows.rooms(Instant::now())))
-    }
-}
-
-/// Waits for the word to stop. When nobody is left who could give it, for ever: a loop that took that
-/// for an answer would spin.
-async fn told_to_stop(shutdown: &mut watch::Receiver<bool>) {
-    if shutdown.wait_for(|stop| *stop).await.is_err() {
-        std::future::pending::<()>().await;
     }
 }
 
