@@ -12,15 +12,22 @@ comment on table oncebox.settings is 'Deployment switches that SQL functions nee
 insert into oncebox.settings (name, value) values ('key_allows_email', 'off'), ('wake_by_notify', 'on');
 
 create table oncebox.contracts (
-    tool_name       text collate "C" not null check (tool_name ~ '^[a-z0-9]([a-z0-9_.-]{0,62}[a-z0-9])?$'),
+    -- `results` is the outbox's own queue, of result events.
+    tool_name       text collate "C" not null
+        check (tool_name ~ '^[a-z0-9]([a-z0-9_.-]{0,62}[a-z0-9])?$' and tool_name <> 'results'),
     tool_version    text collate "C" not null check (octet_length(tool_version) between 1 and 64),
     contract_text   text not null check (octet_length(contract_text) <= 1048576),
     material_digest text not null check (octet_length(material_digest) <= 100),
     is_current      boolean not null default false,
+    -- Whom an unknown goes to, and how soon they answer: for lists of what is overdue.
+    owner           text check (octet_length(owner) <= 1000),
+    respond_within  interval,
+    results         boolean not null default false,
     registered_at   timestamptz not null default clock_timestamp(),
     primary key (tool_name, tool_version)
 );
 comment on table oncebox.contracts is 'Each version''s whole text, for ever: old operations are compared under their own version.';
+comment on column oncebox.contracts.results is 'Whether operations submitted from now on announce how they end. Not material: may change with the file.';
 create unique index contracts_one_current on oncebox.contracts (tool_name) where is_current;
 
 create table oncebox.operations (
@@ -43,6 +50,8 @@ create table oncebox.operations (
     actor               text check (octet_length(actor) <= 200),
     traceparent         text check (octet_length(traceparent) <= 200),
     distinct_from       text check (octet_length(distinct_from) <= 1400),
+    -- As the contract said when the operation was submitted: who writes an ending need not know the contract.
+    results             boolean not null default false,
     response_json       json,
     response_dropped    boolean not null default false,
     effect_reference    text check (octet_length(effect_reference) <= 1024),
@@ -57,6 +66,7 @@ create table oncebox.operations (
     deferrals           integer not null default 0 check (deferrals >= 0),
     opened_at           timestamptz not null,
     first_sent_at       timestamptz,
+    attempts_over_at    timestamptz,
     key_first_used_at   timestamptz,
     queued_at           timestamptz not null,
     sweeps              integer not null default 0 check (sweeps >= 0),
@@ -64,12 +74,23 @@ create table oncebox.operations (
     order_number        bigint,
     waiting_for_order   boolean not null default false,
     order_released      boolean not null default false,
+    provider_job        text check (octet_length(provider_job) between 1 and 1024),
+    accepted_at         timestamptz,
+    job_alone           boolean not null default false,
+    lookups             integer not null default 0 check (lookups >= 0),
+    next_lookup_at      timestamptz,
+    unresolved_since    timestamptz,
+    twin_digest         text collate "C" check (octet_length(twin_digest) <= 100),
+    held_behind         uuid,
+    twin_released       boolean not null default false,
     created_at          timestamptz not null,
     updated_at          timestamptz not null,
     expires_at          timestamptz,
     constraint operations_one_per_key unique (tenant_id, operation_key),
     constraint operations_phase_only_while_pending check ((status = 'pending') = (phase is not null)),
     constraint operations_lease_has_owner check ((lease_until is null) = (owner is null)),
+    constraint operations_job_was_accepted check ((provider_job is null) = (accepted_at is null)),
+    constraint operations_lookups_of_unknown check (next_lookup_at is null or status = 'unknown'),
     constraint operations_order_number check ((ordering_key is null) = (order_number is null))
 ) with (fillfactor = 70);
 comment on table oncebox.operations is 'One row a business action. Workers and maintain lock it with for no key update skip locked; a submission never locks it.';
@@ -83,8 +104,14 @@ create index operations_ordered on oncebox.operations (tenant_id, environment, t
     where ordering_key is not null;
 -- Maintain looks for waiters whose turn has come, every second.
 create index operations_waiting on oncebox.operations (operation_id) where waiting_for_order and status = 'pending';
--- An operator asks for what waits for a person.
-create index operations_unknown on oncebox.operations (updated_at) where status = 'unknown' or phase = 'parked';
+-- An operator asks for what waits for a person, the longest first.
+create index operations_unresolved on oncebox.operations (unresolved_since) where unresolved_since is not null;
+-- Maintain looks for unknown records whose next look-up is due, every second.
+create index operations_to_look_up on oncebox.operations (next_lookup_at) where next_lookup_at is not null;
+-- And for what waits for a date, not for a worker: polls, approvals, twins.
+create index operations_dated on oncebox.operations (due_at) where phase in ('held', 'awaiting_approval', 'accepted');
+-- A claim looks for older twins. Only tools that hold twins have the digest.
+create index operations_twins on oncebox.operations (twin_digest, opened_at) where twin_digest is not null;
 create sequence oncebox.order_numbers;
 
 -- A row is a promise to publish. No foreign key to operations: it would lock the record that
@@ -101,11 +128,17 @@ create table oncebox.outbox (
     -- relay that dies gives the row back by doing nothing.
     due_at        timestamptz not null,
     attempts      integer not null default 0,
-    last_error    text check (octet_length(last_error) <= 200)
+    last_error    text check (octet_length(last_error) <= 200),
+    -- A result event: its routing key, and the envelope as it was when the record came to this status.
+    -- The record moves on, and an event must not say something else because it was published late.
+    event_routing text collate "C" check (octet_length(event_routing) <= 200),
+    event_body    json check (octet_length(event_body::text) <= 16384),
+    constraint outbox_event_in_its_own_queue
+        check ((queue = 'results') = (event_routing is not null) and (event_routing is null) = (event_body is null))
 ) with (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
 create index outbox_due on oncebox.outbox (queue, due_at, id);
 create index outbox_operation on oncebox.outbox (operation_id);
-comment on table oncebox.outbox is 'Messages not yet confirmed by the broker. Removed after the confirm, never before.';
+comment on table oncebox.outbox is 'Messages not yet confirmed by the broker. Removed after the confirm, never before. A row of queue results is a result event and publishes no operation.';
 
 create table oncebox.operation_events (
     event_id     bigint generated always as identity primary key,

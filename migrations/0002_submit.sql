@@ -114,7 +114,7 @@ return hashtextextended(concat_ws(chr(1), tenant, environment, tool, ordering_ke
 create function oncebox.insert_operations(
     ids uuid[], tenants text[], environments text[], keys text[], tools text[], versions text[],
     fingerprints text[], digests text[], arguments_texts text[], metadata_texts text[], actors text[],
-    ordering_keys text[], not_befores timestamptz[], distinct_froms text[], traceparents text[]
+    ordering_keys text[], not_befores timestamptz[], distinct_froms text[], traceparents text[], twin_digests text[]
 ) returns uuid[]
 language plpgsql volatile set search_path = pg_catalog, pg_temp set lock_timeout = '5s' as $$
 declare
@@ -140,18 +140,21 @@ begin
         select s.*, greatest(clock_timestamp(), s.not_before) as due,
                case when s.ordering_key is not null then nextval('oncebox.order_numbers') end as order_number
         from unnest(ids, tenants, environments, keys, tools, versions, fingerprints, digests,
-                    arguments_texts, metadata_texts, actors, ordering_keys, not_befores, distinct_froms, traceparents)
+                    arguments_texts, metadata_texts, actors, ordering_keys, not_befores, distinct_froms, traceparents,
+                    twin_digests)
             as s(id, tenant, environment, key, tool, version, fingerprint, digest, arguments_text,
-                 metadata_text, actor, ordering_key, not_before, distinct_from, traceparent)
+                 metadata_text, actor, ordering_key, not_before, distinct_from, traceparent, twin_digest)
     ), record as (
         insert into oncebox.operations (
             operation_id, tenant_id, environment, operation_key, tool_name, tool_version,
-            request_fingerprint, material_digests, arguments, metadata, actor, traceparent, distinct_from,
-            due_at, opened_at, queued_at, ordering_key, order_number, created_at, updated_at)
+            request_fingerprint, material_digests, arguments, metadata, actor, traceparent, distinct_from, results,
+            due_at, opened_at, queued_at, ordering_key, order_number, twin_digest, created_at, updated_at)
         select s.id, s.tenant, s.environment, s.key, s.tool, s.version, s.fingerprint, s.digest::json,
                s.arguments_text::json, s.metadata_text::json, s.actor, s.traceparent, s.distinct_from,
+               exists (select from oncebox.contracts c
+                       where c.tool_name = s.tool and c.tool_version = s.version and c.results),
                s.due, clock_timestamp(), s.due,
-               s.ordering_key, s.order_number, clock_timestamp(), clock_timestamp()
+               s.ordering_key, s.order_number, s.twin_digest, clock_timestamp(), clock_timestamp()
         from submission s
         order by s.tenant collate "C", s.key collate "C"
         on conflict on constraint operations_one_per_key do nothing
@@ -181,7 +184,7 @@ end $$;
 create function oncebox.reopen_operation(
     id uuid, seen timestamptz, tool text, version text, fingerprint text, digest text,
     arguments_text text, metadata_text text, actor text, ordering_key text, not_before timestamptz,
-    distinct_from text, traceparent text
+    distinct_from text, traceparent text, twin_digest text
 ) returns boolean
 language plpgsql volatile set search_path = pg_catalog, pg_temp set lock_timeout = '5s' as $$
 declare
@@ -199,7 +202,11 @@ begin
         tool_version = version, request_fingerprint = fingerprint, material_digests = digest::json,
         arguments = arguments_text::json, metadata = metadata_text::json, actor = reopen_operation.actor,
         traceparent = reopen_operation.traceparent, distinct_from = reopen_operation.distinct_from,
-        attempts = 0, deferrals = 0, lost_claims = 0, sweeps = 0,
+        results = exists (select from oncebox.contracts c
+                          where c.tool_name = reopen_operation.tool and c.tool_version = version and c.results),
+        attempts = 0, deferrals = 0, lost_claims = 0, sweeps = 0, lookups = 0,
+        provider_job = null, accepted_at = null, job_alone = false,
+        twin_digest = reopen_operation.twin_digest, held_behind = null, twin_released = false,
         opened_at = clock_timestamp(), due_at = greatest(clock_timestamp(), not_before),
         queued_at = greatest(clock_timestamp(), not_before),
         ordering_key = reopen_operation.ordering_key,
@@ -217,6 +224,11 @@ begin
     values (id, 'proposed', opened.claim_epoch, '{"reopened":true}');
     return true;
 end $$;
+
+-- The key of the older operation that this one is or was held behind.
+create function oncebox.held_behind_key(o oncebox.operations) returns text
+language sql stable parallel safe
+return (select t.operation_key from oncebox.operations t where t.operation_id = o.held_behind);
 
 -- The outcome envelope of a submission, without `response`; domain/outcome.rs is the same table in
 -- Rust, and a test holds the two side by side for every status.
@@ -255,7 +267,8 @@ begin
         'status', status, 'operation_id', o.operation_id, 'operation_key', o.operation_key,
         'effect_reference', case when not mismatch then o.effect_reference end,
         'response', null, 'safe_to_repeat', safe, 'next_action', action, 'retry_after_seconds', wait,
-        'reason', reason, 'tool', o.tool_name, 'tool_version', o.tool_version);
+        'reason', reason, 'tool', o.tool_name, 'tool_version', o.tool_version,
+        'suspected_twin_of', case when not mismatch and o.reason = 'suspected_twin' then oncebox.held_behind_key(o) end);
 end $$;
 
 -- Publishes one operation inside the caller's own transaction, for callers in any language.
@@ -312,7 +325,7 @@ begin
             inserted := oncebox.insert_operations(
                 array[id], array[tenant], array[environment], array[key], array[tool], array[version],
                 array[null::text], array[null::text], array[arguments::text], array[metadata::text], array[actor],
-                array[ordering_key], array[not_before], array[distinct_from], array[traceparent]);
+                array[ordering_key], array[not_before], array[distinct_from], array[traceparent], array[null::text]);
         end if;
         -- A statement of its own: under READ COMMITTED it sees what the insert waited for.
         select o.* into existing from oncebox.operations o
@@ -330,13 +343,15 @@ begin
             and (submit.tool_version is null or existing.tool_version = submit.tool_version)
             and existing.arguments::text = submit.arguments::text;
         if existing.status = 'rejected' and existing.first_sent_at is null
-           and existing.reason is distinct from 'suspected_twin'
+           -- A suspected twin comes again only with the application's word that a second effect is meant.
+           and (existing.reason is distinct from 'suspected_twin'
+                or submit.distinct_from = oncebox.held_behind_key(existing))
            and (same or (version is not null
                 and existing.reason = 'invalid_arguments' and existing.request_fingerprint is null)) then
             if oncebox.reopen_operation(existing.operation_id, existing.updated_at, tool,
                     case when same then existing.tool_version else version end,
                     null, null, arguments::text, metadata::text, actor,
-                    ordering_key, not_before, distinct_from, traceparent) then
+                    ordering_key, not_before, distinct_from, traceparent, null) then
                 select o.* into existing from oncebox.operations o where o.operation_id = existing.operation_id;
                 return oncebox.submission_envelope(existing, false);
             end if;

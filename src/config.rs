@@ -90,6 +90,8 @@ pub struct Worker {
     pub batch: u32,
     /// Kept free at the end of leases and windows for a clock that jumps in a fail-over.
     pub margin: Duration,
+    /// How long a frozen worker, or a request that nobody answered, may still make an effect.
+    pub stall_margin: Duration,
     /// How long running effects may go on after SIGTERM.
     pub drain: Duration,
 }

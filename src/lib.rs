@@ -78,6 +78,7 @@ pub mod ingress;
 pub mod relay;
 pub mod consumer;
 pub mod tool;
+pub mod reconcile;
 pub mod maintain;
 pub mod operator;
 pub mod store;
@@ -86,6 +87,7 @@ pub mod config;
 pub mod runtime;
 mod shutdown;
 pub mod telemetry;
+mod chance;
 
 /// The README's Rust, compiled with the other examples.
 #[cfg(doctest)]

@@ -123,6 +123,7 @@ impl Reader<'_> {
             concurrency: self.number("worker.concurrency", 1..=10_000),
             batch: self.number("worker.batch", 1..=5_000),
             margin: self.span("worker.margin", SECOND..=10 * MINUTE),
+            stall_margin: self.span("worker.stall_margin", Duration::from_millis(100)..=24 * HOUR),
             drain: self.span("worker.drain", SECOND..=HOUR),
         }
     }

@@ -89,6 +89,12 @@ pub const SETTINGS: &[Setting] = &[
         "kept free at the end of leases and windows for a clock jump in a fail-over",
     ),
     plain(
+        "worker.stall_margin",
+        "ONCEBOX_WORKER_STALL_MARGIN",
+        "5m",
+        "how long a frozen worker, or a request that nobody answered, may still act: absence proves nothing before",
+    ),
+    plain(
         "worker.drain",
         "ONCEBOX_WORKER_DRAIN",
         "30s",

@@ -25,6 +25,7 @@ pub(super) struct Arrived {
     pub(super) message: IncomingMessage,
     pub(super) handle: AckHandle,
     came: Instant,
+    found_no_place: bool,
     busy_since: Option<Instant>,
 }
 
@@ -43,6 +44,7 @@ impl Arrived {
                 message,
                 handle,
                 came: Instant::now(),
+                found_no_place: false,
                 busy_since: None,
             }),
             Err(unreadable) => Err(Box::new((letter(&message, unreadable.reason), handle))),
@@ -60,9 +62,14 @@ impl Arrived {
         self.busy_since.get_or_insert_with(Instant::now).elapsed() > BUSY_FOR
     }
 
-    /// Whether it has been here, without a place, long enough.
+    /// All processes together had as many of its tool's effects as there may be.
+    pub(super) fn found_no_place(&mut self) {
+        self.found_no_place = true;
+    }
+
+    /// Whether it has been here, without a place, long enough. What was never asked for may need none.
     pub(super) fn held_too_long(&self) -> bool {
-        self.came.elapsed() > HELD_FOR
+        self.found_no_place && self.came.elapsed() > HELD_FOR
     }
 }
 

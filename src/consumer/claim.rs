@@ -8,11 +8,13 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
+use super::around::{Candidate, Known};
 use super::arrived::Arrived;
-use super::served::{Served, Serving};
+use super::served::Served;
 use super::share::Share;
-use crate::contract_file::Examined;
-use crate::domain::claim::{Claim, Claimant, Predecessor, Recomputed, Run, decide};
+use crate::domain::claim::{
+    Around, Claim, Claimant, Predecessor, Purpose, Recomputed, Run, decide,
+};
 use crate::domain::json::{Json, JsonLimits};
 use crate::domain::lifecycle::State;
 use crate::domain::operation::{Operation, Timestamp};
@@ -21,7 +23,7 @@ use crate::domain::places::Places;
 use crate::domain::reason::Reason;
 use crate::domain::step::Step;
 use crate::store::{self, Connection, DeadLetter, LiveClaims, Loaded, Noted, StoreError};
-use crate::tool::DownstreamSecret;
+use crate::tool::{DownstreamSecret, Serving};
 
 /// When a worker without the version looks whether another has it.
 const OTHER_VERSION_WAIT: Duration = Duration::from_secs(10);
@@ -106,10 +108,15 @@ pub(super) async fn claim(
     let ordered: Vec<Uuid> =
         locked.iter().filter(|l| takes_part(&l.operation)).map(|l| l.operation.id).collect();
     let predecessors = store::predecessors(connection, &ordered).await?;
-    plan.count(connection, &locked, claiming).await?;
+    let candidates: Vec<Candidate> =
+        locked.into_iter().map(|loaded| Candidate::of(loaded, claiming)).collect();
+    // Counted before twins are asked for: those rows are the last that a claim takes, and the only
+    // ones that it waits for.
+    plan.count(connection, &candidates, claiming).await?;
+    let known = Known::read(connection, &candidates).await?;
     let mut unserved = Vec::new();
-    for loaded in locked {
-        let record = &loaded.operation;
+    for candidate in candidates {
+        let record = &candidate.loaded.operation;
         let deliveries = by_operation.get(&record.id).map_or(&[][..], Vec::as_slice);
         let named = plan.right_ones(record, deliveries);
         let predecessor = if takes_part(record) {
@@ -121,7 +128,8 @@ pub(super) async fn claim(
             (false, _) => plan.ack(record.id),
             (true, None) => plan.busy(record.id),
             (true, Some(predecessor)) => {
-                plan.decide(loaded, predecessor, claiming, alone, &mut unserved)
+                let around = known.around(&candidate, predecessor);
+                plan.decide(candidate, &around, claiming, alone, &mut unserved)
             }
         }
     }
@@ -136,14 +144,32 @@ fn takes_part(record: &Operation) -> bool {
 }
 
 fn is_claimable(record: &Operation) -> bool {
-    matches!(record.state, State::Queued | State::RetryScheduled | State::Claimed | State::Sent)
+    match record.state {
+        State::Queued | State::Held | State::RetryScheduled | State::Claimed | State::Sent => true,
+        State::AwaitingApproval
+        | State::Accepted
+        | State::Parked
+        | State::Applied
+        | State::Rejected
+        | State::FailedPermanent
+        | State::Unknown
+        | State::Expired => false,
+    }
 }
 
 /// Whether [`decide`] will look at the arguments: nobody owns it, and its time has come.
-fn is_free(record: &Operation, now: Timestamp) -> bool {
+pub(super) fn is_free(record: &Operation, now: Timestamp) -> bool {
     let waits =
         matches!(record.state, State::Queued | State::RetryScheduled) && now < record.due_at;
-    is_claimable(record) && !waits && !record.leased_at(now)
+    let polled = record.state == State::Accepted && now >= record.due_at;
+    polled || (is_claimable(record) && !waits && !record.leased_at(now))
+}
+
+/// Whether a claim of this worker may come of it, which a tool's bound counts. What is only polled
+/// owns no claim.
+fn may_be_claimed(candidate: &Candidate) -> bool {
+    let Loaded { operation, now, .. } = &candidate.loaded;
+    candidate.serving.is_some() && is_claimable(operation) && is_free(operation, *now)
 }
 
 impl Plan {
@@ -184,17 +210,18 @@ impl Plan {
         Ok(())
     }
 
-    /// Counts the live claims of the tools that bound them, for records that may start now. Nobody
+    /// Counts the live claims of the tools that bound them, for records that may be claimed now. Nobody
     /// waits for another worker's count: what it concerns is asked again in a moment, and other
     /// tools' records are not kept locked meanwhile.
     async fn count(
         &mut self,
         connection: &mut Connection,
-        locked: &[Loaded],
+        candidates: &[Candidate],
         claiming: &Claiming,
     ) -> Result<(), StoreError> {
-        let free = locked.iter().filter(|loaded| is_free(&loaded.operation, loaded.now));
-        let tools: BTreeSet<&str> = free.map(|loaded| loaded.operation.tool.as_str()).collect();
+        let records = candidates.iter().filter(|candidate| may_be_claimed(candidate));
+        let tools: BTreeSet<&str> =
+            records.map(|candidate| candidate.loaded.operation.tool.as_str()).collect();
         for (tool, share) in
             tools.into_iter().filter_map(|tool| Some((tool, claiming.share(tool)?)))
         {
@@ -232,8 +259,12 @@ impl Plan {
         !bounded.places.full()
     }
 
-    /// The same, and takes it.
-    fn takes_place(&mut self, tool: &str) -> bool {
+    /// The same, and takes it. A poll owns no claim and needs none.
+    fn takes_place(&mut self, tool: &str, purpose: Purpose) -> bool {
+        match purpose {
+            Purpose::Poll => return true,
+            Purpose::Send | Purpose::LookUp => {}
+        }
         let Some(bounded) = self.bounded.get_mut(tool) else { return true };
         let taken = bounded.places.take();
         bounded.started |= taken;
@@ -261,16 +292,16 @@ impl Plan {
 
     fn decide(
         &mut self,
-        loaded: Loaded,
-        predecessor: Predecessor,
+        candidate: Candidate,
+        around: &Around,
         claiming: &Claiming,
         alone: bool,
         unserved: &mut Vec<Loaded>,
     ) {
+        let Candidate { loaded, serving, examined } = candidate;
         let record = &loaded.operation;
-        let free = is_free(record, loaded.now);
-        let Some(serving) = claiming.served.get(&record.tool, &record.tool_version) else {
-            if free {
+        let Some(serving) = serving else {
+            if is_free(record, loaded.now) {
                 unserved.push(loaded);
             } else {
                 self.note(record.id, "in_flight");
@@ -278,20 +309,19 @@ impl Plan {
             }
             return;
         };
-        let examined = free.then(|| examine(serving, &loaded, &claiming.limits)).flatten();
         let recomputed =
             examined.as_ref().map_or(Recomputed::Invalid, |e| Recomputed::Valid(&e.material));
         let key = || claiming.secret.key(&record.key);
         let claimant = Claimant { owner: &claiming.owner, alone, downstream_key: &key };
         let id = record.id;
-        match decide(record, recomputed, predecessor, loaded.now, &serving.rule, &claimant) {
-            Claim::Run(_) if !self.takes_place(&record.tool) => self.full(id),
+        match decide(record, recomputed, around, loaded.now, &serving.rule, &claimant) {
+            Claim::Run(run) if !self.takes_place(&record.tool, run.purpose) => self.full(id),
             // It is not given the worker to itself before there is a place for it.
             Claim::Alone if !self.has_place(&record.tool) => self.full(id),
             Claim::Run(run) => {
                 let arguments = examined.map_or(Json::Null, |examined| examined.arguments);
                 self.steps.push(run.step.clone());
-                let started = Started { run: *run, serving: Arc::clone(serving), arguments };
+                let started = Started { run: *run, serving, arguments };
                 self.verdicts.insert(id, Verdict::Run(Box::new(started)));
             }
             Claim::Write(step) => {
@@ -349,11 +379,6 @@ impl Plan {
         store::bury(connection, &self.letters).await?;
         Ok(self.verdicts)
     }
-}
-
-fn examine(serving: &Serving, loaded: &Loaded, limits: &JsonLimits) -> Option<Examined> {
-    let arguments = loaded.arguments.as_deref()?;
-    serving.contract.examine(&loaded.operation.tenant, arguments, limits).ok()
 }
 
 /// After a commit whose answer was lost: which of the planned claims stand.

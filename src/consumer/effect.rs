@@ -11,10 +11,12 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use super::lease::Held;
-use super::mark::ToMark;
+use super::mark::{Marked, ToMark};
 use crate::domain::attempt::{Ambiguity, Learned, NotSent};
 use crate::domain::claim::Ticket;
-use crate::tool::{Call, Gate, SendGuard, SendWindow, Tool as _, ToolKind};
+use crate::domain::evidence::{Blank, Evidence};
+use crate::domain::json::Json;
+use crate::tool::{Attempted, Call, Gate, SendGuard, SendWindow, ServedTool, Tool as _, ToolKind, Serving};
 
 /// What the gate of one attempt needs.
 pub(super) struct Guard {
@@ -24,9 +26,11 @@ pub(super) struct Guard {
     pub(super) margin: Duration,
     /// The last moment that the downstream's window allows.
     pub(super) window_ends: Option<Instant>,
-    /// Writes the mark of a blind tool; `None`: the claim has written it.
+    /// Writes the mark; `None`: the claim has written it.
     pub(super) marker: Option<mpsc::Sender<ToMark>>,
     pub(super) passage: Arc<Passage>,
+    pub(super) serving: Arc<Serving>,
+    pub(super) arguments: Arc<Json>,
 }
 
 /// What became of the gate, for whoever settles the attempt.
@@ -49,11 +53,19 @@ impl SendGuard for Guard {
     async fn open(&mut self) -> Result<SendWindow, NotSent> {
         if let Some(marker) = &self.marker {
             let (answer, marked) = oneshot::channel();
-            let ask = ToMark { operation: self.held.operation(), ticket: self.ticket, answer };
+            let ask = ToMark {
+                operation: self.held.operation(),
+                ticket: self.ticket,
+                serving: Arc::clone(&self.serving),
+                arguments: Arc::clone(&self.arguments),
+                answer,
+            };
             marker.send(ask).await.map_err(|_| NotSent::Draining)?;
             // A mark that nobody waits for any more may still be written: the settle takes it back.
-            if !marked.await.unwrap_or(false) {
-                return Err(NotSent::ClaimLost);
+            match marked.await.unwrap_or(Marked::Lost) {
+                Marked::Yes => {}
+                Marked::Lost => return Err(NotSent::ClaimLost),
+                Marked::Forbidden(denial) => return Err(NotSent::Forbidden(denial)),
             }
             self.passage.marked.store(true, Ordering::Release);
         }
@@ -68,20 +80,31 @@ impl SendGuard for Guard {
     }
 }
 
-/// Makes one attempt. Ends when the tool answers. Before the gate is open it also ends with the
-/// claim; after that a request on the wire is waited for, since its answer may be the proof, while a
-/// tool written in Rust, which sets itself no end, is stopped.
-pub(super) async fn attempt(kind: &ToolKind, call: &Call, guard: Guard) -> Learned {
+/// Makes one attempt: asks whether it may be sent, sends, and asks the postcondition of an effect.
+pub(super) async fn attempt(served: &ServedTool, call: &Call, guard: Guard) -> Learned {
+    let learned = send(served, call, guard).await;
+    // Outside of what the end of the claim stops: the proof is there already.
+    served.confirm(call, learned).await
+}
+
+/// Ends when the tool answers. Before the gate is open it also ends with the claim; after that a
+/// request on the wire is waited for, since its answer may be the proof, while a tool written in Rust,
+/// which sets itself no end, is stopped.
+async fn send(served: &ServedTool, call: &Call, guard: Guard) -> Learned {
     let passage = Arc::clone(&guard.passage);
     let opened = || passage.opened.load(Ordering::Acquire);
     let mut held = guard.held.clone();
     let gate = Gate::new(guard);
+    let kind = served.kind();
     let made = async {
+        if let Err(forbidden) = served.may_send(call).await {
+            return Attempted::not_sent(forbidden);
+        }
         match kind {
             ToolKind::Http(tool) => tool.call(call, gate).await,
             ToolKind::Rust(tool) => tool.call(call, gate).await,
             // Transactional effects run in the settling transaction (`super::transact`).
-            ToolKind::Transactional(_) => crate::tool::Attempted::not_sent(NotSent::Tool),
+            ToolKind::Transactional(_) => Attempted::not_sent(NotSent::Tool),
         }
     };
     let over = async {
@@ -92,7 +115,7 @@ pub(super) async fn attempt(kind: &ToolKind, call: &Call, guard: Guard) -> Learn
     };
     let learned = tokio::select! {
         biased;
-        made = AssertUnwindSafe(made).catch_unwind() => made.map(crate::tool::Attempted::into_learned),
+        made = AssertUnwindSafe(made).catch_unwind() => made.map(Attempted::into_learned),
         () = over => {
             let lost = Learned::Ambiguous(Ambiguity::WorkerLost);
             return if opened() { lost } else { Learned::NotSent(NotSent::ClaimLost) };
@@ -102,5 +125,14 @@ pub(super) async fn attempt(kind: &ToolKind, call: &Call, guard: Guard) -> Learn
         Ok(learned) => learned,
         Err(_) if opened() => Learned::Ambiguous(Ambiguity::Panicked),
         Err(_) => Learned::Panicked,
+    }
+}
+
+/// Looks an earlier attempt up, while the claim stands.
+pub(super) async fn look_up(served: &ServedTool, call: &Call, mut held: Held) -> Evidence {
+    tokio::select! {
+        biased;
+        evidence = served.lookup(call) => evidence,
+        () = held.over() => Evidence::CannotTell(Blank::Unreachable),
     }
 }

@@ -16,10 +16,10 @@ use uuid::Uuid;
 use super::arrived::Arrived;
 use super::batch::{BUSY_AGAIN, BUSY_LATER, FULL_LATER};
 use super::claim::{self, Claiming, Verdict};
-use super::settle::sample;
 use super::start::Starter;
 use super::{Stop, WorkerSettings, ack_all, pause, refused};
 use crate::broker::{AckHandle, Broker, Consumer, Delivery, SilentQueues};
+use crate::chance;
 use crate::store::{self, DeadLetter, Link, StoreError};
 
 /// The worker's hands: what has arrived and is not claimed.
@@ -363,6 +363,7 @@ impl Intake {
                 }
                 Some(Verdict::Full) => {
                     verdicts.insert(operation, Verdict::Full);
+                    arrived.found_no_place();
                     full.push(arrived);
                 }
             }
@@ -370,16 +371,21 @@ impl Intake {
         ack_all(acks).await;
         let held = self.wait_for_places(full);
         let busy = self.put_off(put_off, BUSY_LATER).await;
-        let full = self.put_off(held, FULL_LATER.mul_f64(0.5 + sample())).await;
+        let full = self.put_off(held, FULL_LATER.mul_f64(0.5 + chance::sample())).await;
         busy.and(full)
     }
 
-    /// Keeps what found no place, in its order; hands out what has been held too long. No more of the
-    /// tool is asked for until there may be a place, and what the broker holds for it stays there.
+    /// Keeps what found no place; hands out what has been held too long. No more of the tool is asked
+    /// for until there may be a place, and what the broker holds for it stays there.
+    ///
+    /// It goes to the end: what needs no place, such as the poll of a provider's job, is not to wait
+    /// behind it until there is one.
     fn wait_for_places(&mut self, full: Vec<Arrived>) -> Vec<Arrived> {
         let tools: HashSet<String> =
             full.iter().map(|arrived| arrived.message.tool.clone()).collect();
-        self.put_back(full);
+        for arrived in full {
+            self.waiting.entry(arrived.message.tool.clone()).or_default().push_back(arrived);
+        }
         let mut held = Vec::new();
         for tool in tools {
             let waiting = self.waiting.remove(&tool).unwrap_or_default();

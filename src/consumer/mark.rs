@@ -4,17 +4,21 @@
 //! waits for another's effect.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 use tracing::warn;
 use uuid::Uuid;
 
+use super::around::{Need, Permits};
 use super::batch::{self, Locked};
-use crate::domain::claim::{Ticket, mark_sent};
+use crate::domain::attempt::Denial;
+use crate::domain::claim::{Marking, Ticket, mark_sent};
+use crate::domain::json::Json;
 use crate::domain::operation::Token;
-use crate::domain::step::Step;
-use crate::store::{self, DatabaseUrl, Link, StoreError};
+use crate::tool::Serving;
+use crate::store::{self, DatabaseUrl, Link, Loaded, StoreError};
 
 /// Marks of one transaction, at most.
 const BATCH: usize = 200;
@@ -24,8 +28,23 @@ const BATCH: usize = 200;
 pub(super) struct ToMark {
     pub(super) operation: Uuid,
     pub(super) ticket: Ticket,
-    /// Answers whether the mark is written. Dropped: it is not, or nobody knows.
-    pub(super) answer: oneshot::Sender<bool>,
+    /// What the record's contract asks of the database before a send.
+    pub(super) serving: Arc<Serving>,
+    /// The record's arguments.
+    pub(super) arguments: Arc<Json>,
+    /// Answers what became of the mark. Dropped: it is not written, or nobody knows.
+    pub(super) answer: oneshot::Sender<Marked>,
+}
+
+/// What became of a mark.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Marked {
+    /// It is written: the first byte may go.
+    Yes,
+    /// The claim is not its owner's any more.
+    Lost,
+    /// The database says now that it may not be sent.
+    Forbidden(Denial),
 }
 
 /// Writes marks until the last asker is gone.
@@ -45,9 +64,8 @@ pub(super) async fn run(database: DatabaseUrl, mut asked: mpsc::Receiver<ToMark>
 
 /// Marks and answers; hands back those whose rows are busy.
 async fn answer(link: &mut Link, asks: Vec<ToMark>) -> Vec<ToMark> {
-    let wanted: Vec<(Uuid, Ticket)> = asks.iter().map(|ask| (ask.operation, ask.ticket)).collect();
-    let marked = link.transaction(async |connection| mark(connection, &wanted).await).await;
-    let Marked { written, busy } = match marked {
+    let marked = link.transaction(async |connection| mark(connection, &asks).await).await;
+    let Outcomes { marked, busy } = match marked {
         Ok(marked) => marked,
         Err(error) => {
             // Nothing may be sent without a mark that is known to stand.
@@ -61,32 +79,49 @@ async fn answer(link: &mut Link, asks: Vec<ToMark>) -> Vec<ToMark> {
     let (again, done): (Vec<_>, Vec<_>) =
         asks.into_iter().partition(|ask| busy.contains(&ask.operation));
     for ask in done {
-        let written = written.contains(&(ask.operation, ask.ticket.token));
+        let became = marked.get(&(ask.operation, ask.ticket.token)).copied();
         // An asker that has gone meanwhile sends nothing; its settle takes the mark back.
-        ask.answer.send(written).ok();
+        ask.answer.send(became.unwrap_or(Marked::Lost)).ok();
     }
     again
 }
 
-struct Marked {
-    written: Vec<(Uuid, Token)>,
+struct Outcomes {
+    marked: HashMap<(Uuid, Token), Marked>,
     busy: HashSet<Uuid>,
 }
 
 async fn mark(
     connection: &mut store::Connection,
-    asks: &[(Uuid, Ticket)],
-) -> Result<Marked, StoreError> {
-    let tickets: HashMap<Uuid, Ticket> = asks.iter().copied().collect();
-    let ids: Vec<Uuid> = tickets.keys().copied().collect();
+    asks: &[ToMark],
+) -> Result<Outcomes, StoreError> {
+    let by_id: HashMap<Uuid, &ToMark> = asks.iter().map(|ask| (ask.operation, ask)).collect();
+    let ids: Vec<Uuid> = by_id.keys().copied().collect();
     let Locked { rows, busy } = batch::lock(connection, &ids).await?;
-    let steps: Vec<Step> = rows
+    let pairs: Vec<(&Loaded, &ToMark)> = rows
         .iter()
-        .filter_map(|loaded| {
-            mark_sent(&loaded.operation, tickets.get(&loaded.operation.id)?, loaded.now)
+        .filter_map(|loaded| Some((loaded, *by_id.get(&loaded.operation.id)?)))
+        .collect();
+    let needs: Vec<Need<'_>> = pairs
+        .iter()
+        .map(|(loaded, ask)| {
+            Need::of(&ask.serving.contract.contract, &loaded.operation, &ask.arguments)
         })
         .collect();
-    store::write(connection, &steps.iter().collect::<Vec<_>>()).await?;
-    let written = steps.iter().map(|step| (step.record.id, step.record.token)).collect();
-    Ok(Marked { written, busy })
+    let permits = Permits::read(connection, &needs).await?;
+    let (mut steps, mut marked) = (Vec::new(), HashMap::new());
+    for ((loaded, ask), need) in pairs.iter().zip(&needs) {
+        let permission = permits.permission(need, loaded.now, ask.serving.rule.margin);
+        let became = match mark_sent(&loaded.operation, &ask.ticket, permission, loaded.now) {
+            Marking::Write(step) => {
+                steps.push(step);
+                Marked::Yes
+            }
+            Marking::Lost => Marked::Lost,
+            Marking::Forbidden(denial) => Marked::Forbidden(denial),
+        };
+        marked.insert((ask.operation, ask.ticket.token), became);
+    }
+    store::write(connection, &steps.iter().map(|step| &**step).collect::<Vec<_>>()).await?;
+    Ok(Outcomes { marked, busy })
 }

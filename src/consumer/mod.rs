@@ -13,6 +13,7 @@
 
 mod alive;
 mod arrived;
+mod around;
 mod batch;
 mod claim;
 mod effect;
@@ -45,7 +46,7 @@ use crate::tool::DownstreamSecret;
 use claim::Claiming;
 use intake::Intake;
 use lease::Leases;
-pub use served::{Served, Serving};
+pub use served::Served;
 use settle::Settler;
 use start::Starter;
 

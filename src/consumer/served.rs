@@ -10,23 +10,11 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::share::Share;
-use crate::contract_file::CheckedContract;
-use crate::domain::rule::AttemptRule;
-use crate::tool::ServedTool;
+use crate::domain::claim::Purpose;
+use crate::tool::Serving;
 
 /// How long a tool pauses after 401 or 403: credentials do not come back by hammering.
 const BREAKER_PAUSE: Duration = Duration::from_secs(30);
-
-/// One contract version that this worker carries out.
-#[derive(Debug)]
-pub struct Serving {
-    /// The contract, ready to examine requests.
-    pub contract: CheckedContract,
-    /// What it says about claiming, sending again and giving up.
-    pub rule: AttemptRule,
-    /// What makes the effect.
-    pub tool: Arc<ServedTool>,
-}
 
 /// Everything this worker serves.
 #[derive(Debug, Default)]
@@ -44,6 +32,8 @@ pub(super) struct Lane {
     /// Its part in what all processes may do at once, where the contract bounds that.
     share: Option<Share>,
     running: AtomicU32,
+    /// Of these, polls: they own no claim, so that they have no part in the share.
+    polling: AtomicU32,
     closed_until: Mutex<Option<Instant>>,
     freed: Arc<Notify>,
 }
@@ -59,8 +49,9 @@ impl Served {
         let total = earlier.and_then(|lane| lane.share()).map(|share| share.total);
         let total = contract.concurrency.total.into_iter().chain(total).min();
         let share = total.map(Share::new);
-        let (running, closed_until) = (AtomicU32::new(0), Mutex::new(None));
-        let lane = Lane { limit, share, running, closed_until, freed: Arc::clone(&self.freed) };
+        let (running, polling) = (AtomicU32::new(0), AtomicU32::new(0));
+        let (closed_until, freed) = (Mutex::new(None), Arc::clone(&self.freed));
+        let lane = Lane { limit, share, running, polling, closed_until, freed };
         self.lanes.insert(tool.clone(), Arc::new(lane));
         self.versions.insert((tool, version), Arc::new(serving));
     }
@@ -69,6 +60,12 @@ impl Served {
     #[must_use]
     pub fn get(&self, tool: &str, version: &str) -> Option<&Arc<Serving>> {
         self.versions.get(&(tool.to_owned(), version.to_owned()))
+    }
+
+    /// Everything that is served.
+    #[must_use]
+    pub fn all(&self) -> Vec<Arc<Serving>> {
+        self.versions.values().map(Arc::clone).collect()
     }
 
     /// Every (tool, version).
@@ -123,7 +120,8 @@ impl Lane {
             None => self.limit,
         };
         let here = limit.saturating_sub(running);
-        self.share().map_or(here, |share| here.min(share.room(running)))
+        let claimed = running.saturating_sub(self.polling.load(Ordering::Acquire));
+        self.share().map_or(here, |share| here.min(share.room(claimed)))
     }
 
     pub(super) fn share(&self) -> Option<&Share> {
@@ -134,9 +132,13 @@ impl Lane {
         *self.closed_until.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn begin(self: &Arc<Self>) -> Running {
+    pub(super) fn begin(self: &Arc<Self>, purpose: Purpose) -> Running {
         self.running.fetch_add(1, Ordering::AcqRel);
-        Running(Arc::clone(self))
+        let polls = purpose == Purpose::Poll;
+        if polls {
+            self.polling.fetch_add(1, Ordering::AcqRel);
+        }
+        Running { lane: Arc::clone(self), polls }
     }
 
     /// The downstream does not accept our credentials: stop claiming for a while.
@@ -153,20 +155,25 @@ impl Lane {
 
 /// One operation's place in its tool's share, until dropped.
 #[derive(Debug)]
-pub(super) struct Running(Arc<Lane>);
+pub(super) struct Running {
+    lane: Arc<Lane>,
+    polls: bool,
+}
 
 impl Running {
     pub(super) fn lane(&self) -> &Lane {
-        &self.0
+        &self.lane
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.0.running.fetch_sub(1, Ordering::AcqRel);
-        if let Some(share) = self.0.share() {
+        self.lane.running.fetch_sub(1, Ordering::AcqRel);
+        if self.polls {
+            self.lane.polling.fetch_sub(1, Ordering::AcqRel);
+        } else if let Some(share) = self.lane.share() {
             share.freed();
         }
-        self.0.freed.notify_one();
+        self.lane.freed.notify_one();
     }
 }

@@ -18,10 +18,12 @@ use super::lease::Leases;
 use super::refused;
 use super::served::Running;
 use crate::broker::AckHandle;
+use crate::chance;
 use crate::domain::attempt::{Effect, Learned, Response};
-use crate::domain::claim::Ticket;
+use crate::domain::claim::{Purpose, Ticket};
+use crate::domain::evidence::Evidence;
 use crate::domain::rule::AttemptRule;
-use crate::domain::settle::{Settle, decide, unstorable};
+use crate::domain::settle::{Settle, answered, decide, unstorable};
 use crate::domain::step::Step;
 use crate::store::{self, Connection, DatabaseUrl, Link, Noted, StoreError};
 
@@ -36,8 +38,17 @@ const AGAIN: Duration = Duration::from_millis(200);
 pub(super) struct Outcome {
     pub(super) operation: Uuid,
     pub(super) ticket: Ticket,
-    pub(super) learned: Learned,
+    pub(super) report: Report,
     pub(super) rule: AttemptRule,
+}
+
+/// What came of a claim.
+#[derive(Debug, Clone)]
+pub(super) enum Report {
+    /// Of a send.
+    Attempt(Learned),
+    /// Of a question.
+    Answer(Purpose, Evidence),
 }
 
 /// An attempt that has ended, with everything that is let go of when it is settled.
@@ -116,7 +127,7 @@ impl Settler {
         batch: &[&Outcome],
         notes: Vec<Noted>,
     ) -> Result<HashSet<Uuid>, StoreError> {
-        let (jitter, owner) = (sample(), self.owner.as_str());
+        let (jitter, owner) = (chance::sample(), self.owner.as_str());
         self.link
             .transaction(async |connection| {
                 let busy = write(connection, batch, jitter, owner).await?;
@@ -172,20 +183,15 @@ impl Settler {
     async fn let_go(&mut self, batch: Vec<Finished>) {
         let mut handles = Vec::with_capacity(batch.len());
         for finished in batch {
-            let Outcome { operation, ticket, learned, .. } = finished.outcome;
+            let Outcome { operation, ticket, report, .. } = finished.outcome;
             self.leases.release(operation, ticket.token.0);
-            match learned {
-                Learned::Denied => {
+            match report.lets_in() {
+                Some(false) => {
                     error!(operation_id = %operation, "the downstream answered 401 or 403: its tool pauses; check its credentials");
                     finished.running.lane().close();
                 }
-                Learned::Applied(_) | Learned::Already(_) | Learned::Refused => {
-                    finished.running.lane().open()
-                }
-                Learned::NotSent(_)
-                | Learned::NotNow { .. }
-                | Learned::Ambiguous(_)
-                | Learned::Panicked => {}
+                Some(true) => finished.running.lane().open(),
+                None => {}
             }
             self.acknowledged.push(Noted {
                 operation,
@@ -231,13 +237,20 @@ async fn write(
     let (mut steps, mut notes): (Vec<Step>, Vec<Noted>) = (Vec::new(), Vec::new());
     let Locked { rows, busy } = batch::lock(connection, &ids).await?;
     for loaded in rows {
-        let Some(Outcome { operation, ticket, learned, rule }) = by_id.get(&loaded.operation.id)
+        let Some(Outcome { operation, ticket, report, rule }) = by_id.get(&loaded.operation.id)
         else {
             continue;
         };
-        match decide(&loaded.operation, ticket, learned, loaded.now, rule, jitter) {
+        let (row, now) = (&loaded.operation, loaded.now);
+        let settled = match report {
+            Report::Attempt(learned) => decide(row, ticket, learned, now, rule, jitter),
+            Report::Answer(purpose, evidence) => {
+                answered(row, ticket, *purpose, evidence, now, rule, jitter)
+            }
+        };
+        match settled {
             Settle::Write(step) => {
-                super::tell_of_person_needed(&step, cause(learned));
+                super::tell_of_person_needed(&step, report.cause());
                 steps.push(*step);
             }
             Settle::Acknowledged => {}
@@ -255,33 +268,87 @@ async fn write(
     Ok(busy)
 }
 
-/// What the attempt came to, in a word for the log.
-fn cause(learned: &Learned) -> &'static str {
-    match learned {
-        Learned::NotSent(why) => why.code(),
-        Learned::NotNow { .. } => "not_now",
-        Learned::Denied => "downstream_denied",
-        Learned::Refused => "refused",
-        Learned::Applied(_) | Learned::Already(_) => "receipt",
-        Learned::Ambiguous(why) => why.code(),
-        Learned::Panicked => "tool_panicked",
+impl Report {
+    /// Whether the downstream takes our credentials; `None`: it said nothing of it.
+    fn lets_in(&self) -> Option<bool> {
+        match self {
+            Self::Attempt(learned) => match learned {
+                Learned::Denied => Some(false),
+                Learned::Applied(_)
+                | Learned::Already(_)
+                | Learned::Refused
+                | Learned::Unconfirmed(..)
+                | Learned::Accepted(_) => Some(true),
+                Learned::NotSent(_)
+                | Learned::NotNow { .. }
+                | Learned::Ambiguous(_)
+                | Learned::Panicked => None,
+            },
+            // A question may have credentials of its own.
+            Self::Answer(..) => None,
+        }
+    }
+
+    /// What it came to, in a word for the log.
+    fn cause(&self) -> &'static str {
+        match self {
+            Self::Attempt(learned) => match learned {
+                Learned::NotSent(why) => why.code(),
+                Learned::NotNow { .. } => "not_now",
+                Learned::Denied => "downstream_denied",
+                Learned::Refused => "refused",
+                Learned::Applied(_) | Learned::Already(_) => "receipt",
+                Learned::Unconfirmed(_, why) => why.reason().code(),
+                Learned::Accepted(_) => "accepted",
+                Learned::Ambiguous(why) => why.code(),
+                Learned::Panicked => "tool_panicked",
+            },
+            Self::Answer(_, evidence) => match evidence {
+                Evidence::Found(_) => "found",
+                Evidence::Unconfirmed(_, why) => why.reason().code(),
+                Evidence::Absent => "absent",
+                Evidence::JobFailed => "job_failed",
+                Evidence::JobRuns => "job_runs",
+                Evidence::CannotTell(why) => why.code(),
+            },
+        }
+    }
+
+    /// The same without what it would keep of the answer; `None` when it keeps nothing.
+    fn without_response(&self) -> Option<Self> {
+        let lean = |effect: &Effect| Effect { response: Response::Dropped, ..effect.clone() };
+        match self {
+            Self::Attempt(learned) => match learned {
+                Learned::Applied(effect) => Some(Learned::Applied(lean(effect))),
+                Learned::Already(effect) => Some(Learned::Already(lean(effect))),
+                Learned::Unconfirmed(effect, why) => Some(Learned::Unconfirmed(lean(effect), *why)),
+                Learned::NotSent(_)
+                | Learned::NotNow { .. }
+                | Learned::Denied
+                | Learned::Refused
+                | Learned::Accepted(_)
+                | Learned::Ambiguous(_)
+                | Learned::Panicked => None,
+            }
+            .map(Self::Attempt),
+            Self::Answer(purpose, evidence) => match evidence {
+                Evidence::Found(effect) => Some(Evidence::Found(lean(effect))),
+                Evidence::Unconfirmed(effect, why) => {
+                    Some(Evidence::Unconfirmed(lean(effect), *why))
+                }
+                Evidence::Absent
+                | Evidence::JobFailed
+                | Evidence::JobRuns
+                | Evidence::CannotTell(_) => None,
+            }
+            .map(|evidence| Self::Answer(*purpose, evidence)),
+        }
     }
 }
 
-/// The outcome without what it would keep of the answer; `None` when it keeps nothing.
 fn without_response(outcome: &Outcome) -> Option<Outcome> {
-    let lean = |effect: &Effect| Effect { response: Response::Dropped, ..effect.clone() };
-    let learned = match &outcome.learned {
-        Learned::Applied(effect) => Learned::Applied(lean(effect)),
-        Learned::Already(effect) => Learned::Already(lean(effect)),
-        Learned::NotSent(_)
-        | Learned::NotNow { .. }
-        | Learned::Denied
-        | Learned::Refused
-        | Learned::Ambiguous(_)
-        | Learned::Panicked => return None,
-    };
-    Some(Outcome { learned, ..outcome.clone() })
+    let report = outcome.report.without_response()?;
+    Some(Outcome { report, ..outcome.clone() })
 }
 
 async fn give_up(
@@ -292,10 +359,4 @@ async fn give_up(
     let steps: Vec<Step> = rows.iter().map(|loaded| unstorable(&loaded.operation)).collect();
     store::write(connection, &steps.iter().collect::<Vec<_>>()).await?;
     Ok(busy)
-}
-
-/// A sample from 0 to 1 for the jitter of the next wait.
-pub(super) fn sample() -> f64 {
-    let random = Uuid::new_v4().as_u128() & 0xFFFF_FFFF;
-    f64::from(u32::try_from(random).unwrap_or_default()) / f64::from(u32::MAX)
 }

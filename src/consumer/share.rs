@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::time::Instant;
 
-use super::settle::sample;
+use crate::chance::sample;
 use crate::domain::places::{Seen, look_again, room};
 use crate::store::LiveClaims;
 

@@ -6,7 +6,6 @@
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt as _;
@@ -15,33 +14,23 @@ use tokio::time::{sleep, timeout};
 use tracing::warn;
 use uuid::Uuid;
 
+use super::around::{Need, Permits};
 use super::batch::{self, Locked};
 use super::lease::Leases;
-use super::served::Running;
-use super::settle::{Finished, Outcome};
-use crate::broker::AckHandle;
-use crate::domain::attempt::{Effect, Learned, NotSent};
-use crate::domain::claim::Ticket;
-use crate::domain::rule::AttemptRule;
+use super::settle::{Finished, Outcome, Report};
+use super::start::Begun;
+use crate::domain::attempt::{Denial, Effect, Learned, NotSent};
+use crate::domain::operation::Operation;
+use crate::domain::permission::Permission;
 use crate::domain::settle::commit;
 use crate::store::{self, Connection, DatabaseUrl, Link, Loaded, StoreError};
-use crate::tool::{Call, TransactionalRefusal, TransactionalTool};
+use crate::tool::{ToolKind, TransactionalRefusal};
 
 /// Effects of one transaction, at most.
 const BATCH: usize = 64;
 
 /// What one effect may take; the transaction that holds the row locks waits for it.
 const EFFECT_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// An operation whose effect is part of its settlement.
-pub(super) struct ToCommit {
-    pub(super) call: Call,
-    pub(super) ticket: Ticket,
-    pub(super) rule: AttemptRule,
-    pub(super) tool: Arc<dyn TransactionalTool>,
-    pub(super) handle: AckHandle,
-    pub(super) running: Running,
-}
 
 /// How one operation of a transaction ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,6 +45,8 @@ enum Ended {
     Undone(TransactionalRefusal),
     /// The tool panicked; its writes are undone.
     Panicked,
+    /// The database says now that it may not run.
+    Forbidden(Denial),
 }
 
 /// Runs transactional effects until the last asker is gone. What did not end in its effect is
@@ -63,7 +54,7 @@ enum Ended {
 pub(super) async fn run(
     database: DatabaseUrl,
     leases: Leases,
-    mut asked: mpsc::Receiver<ToCommit>,
+    mut asked: mpsc::Receiver<Begun>,
     finished: mpsc::Sender<Finished>,
 ) {
     let mut link = Link::new(&database, "worker transactions", Duration::from_secs(60));
@@ -82,9 +73,9 @@ pub(super) async fn run(
 async fn together(
     link: &mut Link,
     leases: &Leases,
-    mut batch: Vec<ToCommit>,
+    mut batch: Vec<Begun>,
     finished: &mpsc::Sender<Finished>,
-) -> Vec<ToCommit> {
+) -> Vec<Begun> {
     loop {
         let mut late = None;
         let error = match link
@@ -123,9 +114,9 @@ async fn together(
 async fn alone(
     link: &mut Link,
     leases: &Leases,
-    one: ToCommit,
+    one: Begun,
     finished: &mpsc::Sender<Finished>,
-) -> Vec<ToCommit> {
+) -> Vec<Begun> {
     let one = [one];
     let ended = loop {
         let mut late = None;
@@ -159,19 +150,28 @@ async fn alone(
 /// not: then everything is to be rolled back.
 async fn effects(
     connection: &mut Connection,
-    batch: &[ToCommit],
+    batch: &[Begun],
     late: &mut Option<Uuid>,
 ) -> Result<HashMap<Uuid, Ended>, StoreError> {
-    let by_id: HashMap<Uuid, &ToCommit> =
+    let by_id: HashMap<Uuid, &Begun> =
         batch.iter().map(|one| (one.call.operation_id, one)).collect();
     let ids: Vec<Uuid> = by_id.keys().copied().collect();
     let Locked { rows, busy } = batch::lock(connection, &ids).await?;
     let mut ended: HashMap<Uuid, Ended> = ids.iter().map(|id| (*id, Ended::Lost)).collect();
     ended.extend(busy.into_iter().map(|id| (id, Ended::Busy)));
+    let needs: Vec<Need<'_>> = rows
+        .iter()
+        .filter_map(|loaded| Some(by_id.get(&loaded.operation.id)?.need(&loaded.operation)))
+        .collect();
+    let permits = Permits::read(connection, &needs).await?;
     let mut steps = Vec::with_capacity(batch.len());
-    for loaded in rows {
+    for loaded in &rows {
         let Some(one) = by_id.get(&loaded.operation.id) else { continue };
-        if !still_owner(&loaded, one) {
+        if !still_owner(loaded, one) {
+            continue;
+        }
+        if let Some(denial) = one.forbidden(&permits, loaded) {
+            ended.insert(loaded.operation.id, Ended::Forbidden(denial));
             continue;
         }
         store::savepoint(connection).await?;
@@ -195,7 +195,24 @@ async fn effects(
     Ok(ended)
 }
 
-fn still_owner(loaded: &Loaded, one: &ToCommit) -> bool {
+impl Begun {
+    fn need<'a>(&'a self, record: &'a Operation) -> Need<'a> {
+        Need::of(&self.serving.contract.contract, record, &self.call.arguments)
+    }
+
+    /// Why the effect may not be made now, by what this very transaction reads.
+    fn forbidden(&self, permits: &Permits, loaded: &Loaded) -> Option<Denial> {
+        let need = self.need(&loaded.operation);
+        match permits.permission(&need, loaded.now, self.rule.margin) {
+            Permission::Allowed => None,
+            // It was allowed at the claim: the approval is not there any more.
+            Permission::NeedsApproval => Some(Denial::ApprovalWithdrawn),
+            Permission::Denied(denial) => Some(denial),
+        }
+    }
+}
+
+fn still_owner(loaded: &Loaded, one: &Begun) -> bool {
     let record = &loaded.operation;
     record.token == one.ticket.token && record.leased_at(loaded.now)
 }
@@ -204,9 +221,12 @@ fn still_owner(loaded: &Loaded, one: &ToCommit) -> bool {
 /// transaction is given up.
 async fn effect(
     connection: &mut Connection,
-    one: &ToCommit,
+    one: &Begun,
 ) -> Result<Result<Effect, Ended>, StoreError> {
-    let applied = AssertUnwindSafe(one.tool.apply(&one.call, connection)).catch_unwind();
+    let ToolKind::Transactional(tool) = one.serving.tool.kind() else {
+        return Ok(Err(Ended::Undone(TransactionalRefusal::Retry)));
+    };
+    let applied = AssertUnwindSafe(tool.apply(&one.call, connection)).catch_unwind();
     match timeout(EFFECT_TIMEOUT, applied).await {
         Ok(Ok(Ok(effect))) => Ok(Ok(effect)),
         Ok(Ok(Err(refusal))) => Ok(Err(Ended::Undone(refusal))),
@@ -218,10 +238,10 @@ async fn effect(
 /// After the commit; hands back those whose rows are busy.
 async fn let_go(
     leases: &Leases,
-    batch: Vec<ToCommit>,
+    batch: Vec<Begun>,
     ended: &HashMap<Uuid, Ended>,
     finished: &mpsc::Sender<Finished>,
-) -> Vec<ToCommit> {
+) -> Vec<Begun> {
     let (mut handles, mut busy) = (Vec::with_capacity(batch.len()), Vec::new());
     for one in batch {
         let operation = one.call.operation_id;
@@ -238,8 +258,10 @@ async fn let_go(
             Ended::Undone(TransactionalRefusal::Refused) => Learned::Refused,
             Ended::Undone(TransactionalRefusal::Retry) => Learned::NotSent(NotSent::Tool),
             Ended::Panicked => Learned::Panicked,
+            Ended::Forbidden(denial) => Learned::NotSent(NotSent::Forbidden(denial)),
         };
-        let outcome = Outcome { operation, ticket: one.ticket, learned, rule: one.rule };
+        let report = Report::Attempt(learned);
+        let outcome = Outcome { operation, ticket: one.ticket, report, rule: one.rule };
         let settle = Finished { outcome, handle: one.handle, running: one.running };
         if finished.send(settle).await.is_err() {
             warn!(operation_id = %operation, "the settler is gone; the lease will end");

@@ -3,10 +3,12 @@
 //! Between "certainly nothing was done" ([`Learned::NotSent`], [`Learned::NotNow`],
 //! [`Learned::Denied`], [`Learned::Refused`]) and "certainly done" ([`Learned::Applied`]) lies
 //! everything else, and all of it is [`Learned::Ambiguous`]: a time-out is never success and never
-//! failure.
+//! failure. [`Learned::Accepted`] stands beside them: a provider owns a job, and the job will tell.
 
 use std::fmt;
 use std::time::Duration;
+
+use super::reason::Reason;
 
 /// Longest receipt that is kept, in bytes. A longer one is no receipt: its answer was ambiguous.
 pub const MAX_RECEIPT_BYTES: usize = 1024;
@@ -78,6 +80,48 @@ pub struct Effect {
     pub response: Response,
 }
 
+/// The provider's name for the job that it owns: 1 to 1,024 bytes of text without NUL.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Job(String);
+
+impl Job {
+    /// Takes `text` as a job's id, or `None` if it cannot be stored as one.
+    #[must_use]
+    pub fn new(text: impl Into<String>) -> Option<Self> {
+        Receipt::new(text).map(|Receipt(text)| Self(text))
+    }
+
+    /// The id's text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Why an effect that is proved is not called applied: the contract's postcondition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unconfirmed {
+    /// It was asked and does not hold.
+    Failed,
+    /// It could not be asked.
+    Unreachable,
+}
+
+/// Why an operation may not be sent now. Nothing was sent because of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Denial {
+    /// The actor may not, or not any more.
+    NotAuthorized,
+    /// A person said no.
+    ApprovalDenied,
+    /// The approval was taken back before the effect.
+    ApprovalWithdrawn,
+    /// The approval passed its time.
+    ApprovalExpired,
+    /// The target is not as the contract demands.
+    PreconditionFailed,
+}
+
 /// Why nothing left this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotSent {
@@ -93,6 +137,12 @@ pub enum NotSent {
     SecretMissing,
     /// The worker is shutting down.
     Draining,
+    /// It may not be sent.
+    Forbidden(Denial),
+    /// Whoever decides whether it may be sent could not be asked. Never an allow.
+    PolicyUnreachable,
+    /// The precondition could not be asked.
+    PreconditionUnreachable,
     /// The tool said so itself.
     Tool,
 }
@@ -112,6 +162,8 @@ pub enum Ambiguity {
     UnlistedStatus,
     /// A status that means "applied", without its receipt.
     NoReceipt,
+    /// A status that means "accepted", without its job.
+    NoJob,
     /// The tool's code panicked after its gate was opened.
     Panicked,
     /// The worker died, or lost its lease, after the sent mark.
@@ -138,6 +190,10 @@ pub enum Learned {
     Applied(Effect),
     /// The answer that the contract calls *already done*: proof on a re-send only.
     Already(Effect),
+    /// Definitely done, but the contract's postcondition does not say so.
+    Unconfirmed(Effect, Unconfirmed),
+    /// The provider owns a job for it; the job's end tells the outcome.
+    Accepted(Job),
     /// Everything else.
     Ambiguous(Ambiguity),
     /// The tool's code panicked before its gate was opened: nothing was sent.
@@ -155,12 +211,60 @@ impl NotSent {
             Self::Unbuildable => "unbuildable_request",
             Self::SecretMissing => "secret_missing",
             Self::Draining => "draining",
+            Self::Forbidden(denial) => denial.code(),
+            Self::PolicyUnreachable => "policy_unreachable",
+            Self::PreconditionUnreachable => "precondition_unreachable",
             Self::Tool => "not_sent",
         }
     }
 }
 
+impl Denial {
+    /// The stable code that traces and metrics carry; the reason's code as well.
+    #[must_use]
+    pub fn code(self) -> &'static str {
+        self.reason().code()
+    }
+
+    /// The reason that the record carries.
+    #[must_use]
+    pub fn reason(self) -> Reason {
+        match self {
+            Self::NotAuthorized => Reason::NotAuthorized,
+            Self::ApprovalDenied => Reason::ApprovalDenied,
+            Self::ApprovalWithdrawn => Reason::ApprovalWithdrawn,
+            Self::ApprovalExpired => Reason::ApprovalExpired,
+            Self::PreconditionFailed => Reason::PreconditionFailed,
+        }
+    }
+}
+
+impl Unconfirmed {
+    /// The reason that the record carries.
+    #[must_use]
+    pub fn reason(self) -> Reason {
+        match self {
+            Self::Failed => Reason::PostconditionFailed,
+            Self::Unreachable => Reason::PostconditionUnreachable,
+        }
+    }
+}
+
 impl Ambiguity {
+    /// Whether the downstream answered, so that this attempt is over: it will do no more than it has
+    /// done. Where nobody answered, it may still be at work.
+    #[must_use]
+    pub fn was_answered(self) -> bool {
+        match self {
+            Self::Unreadable
+            | Self::Redirect
+            | Self::UnlistedStatus
+            | Self::NoReceipt
+            | Self::NoJob => true,
+            Self::TimedOut | Self::Broken | Self::Panicked | Self::WorkerLost | Self::Tool => false,
+        }
+    }
+
     /// The stable code that traces and metrics carry.
     #[must_use]
     pub fn code(self) -> &'static str {
@@ -171,6 +275,7 @@ impl Ambiguity {
             Self::Redirect => "redirected",
             Self::UnlistedStatus => "unlisted_status",
             Self::NoReceipt => "no_receipt",
+            Self::NoJob => "no_job",
             Self::Panicked => "tool_panicked",
             Self::WorkerLost => "worker_lost",
             Self::Tool => "ambiguous",

@@ -100,6 +100,25 @@ pub fn material(
     Material { fingerprint: Fingerprint(format!("sha256:{CANON_VERSION}:{digest}")), digests }
 }
 
+/// What makes two operations twins: the same tenant, environment, tool and material arguments,
+/// whatever their keys and versions. `digests` are [`Material::digests`].
+#[must_use]
+pub fn twin_digest(
+    tenant: &str,
+    environment: &str,
+    tool: &str,
+    digests: &BTreeMap<String, String>,
+) -> String {
+    let text = |text: &str| Json::String(text.to_owned());
+    let places = digests.iter().map(|(place, digest)| (place.clone(), text(digest))).collect();
+    let identity = [("tenant", tenant), ("environment", environment), ("tool", tool)];
+    let mut members: Vec<(String, Json)> =
+        identity.map(|(name, value)| (name.to_owned(), text(value))).into();
+    members.push(("material".to_owned(), Json::Object(places)));
+    let digest = hex_digest(&canonical(&Json::Object(members), NumberRule::Exact));
+    format!("sha256:{CANON_VERSION}:{digest}")
+}
+
 /// The pointers whose values differ, or are there on one side only; in order.
 #[must_use]
 pub fn differing(

@@ -70,8 +70,20 @@ pub enum Event {
     ResolveNotApplied,
     /// `ops resolve --compensated`.
     ResolveCompensated,
-    /// `ops release`: a held one goes on.
+    /// A held one goes on.
     Release,
+    /// An older operation with the same material arguments is unfinished.
+    Hold,
+    /// The contract wants a person's approval, and nobody was asked yet.
+    AskApproval,
+    /// A person said yes.
+    Approve,
+    /// The provider owns a job, says anyone.
+    Accept,
+    /// An authentic receipt, from anyone, whose postcondition does not hold or could not be asked.
+    Unconfirm,
+    /// An unknown one was looked up: there was no effect.
+    ProveAbsent,
     /// Retention drops the result and leaves a tombstone.
     Expire,
 }
@@ -139,6 +151,13 @@ impl State {
         self.columns().1.is_some()
     }
 
+    /// Whether a listener is told of it: something is decided, or nothing more can be found out. The
+    /// tombstone is not; the ending before it was.
+    #[must_use]
+    pub fn is_ending(self) -> bool {
+        !self.is_pending() && self != Self::Expired
+    }
+
     /// Whether those behind it in its ordering key may go on. Unknown counts as unfinished.
     #[must_use]
     pub fn is_finished(self) -> bool {
@@ -148,7 +167,7 @@ impl State {
 
 impl Event {
     /// Every event.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 23] = [
         Self::Reopen,
         Self::Claim,
         Self::ClaimAndSend,
@@ -165,6 +184,12 @@ impl Event {
         Self::ResolveNotApplied,
         Self::ResolveCompensated,
         Self::Release,
+        Self::Hold,
+        Self::AskApproval,
+        Self::Approve,
+        Self::Accept,
+        Self::Unconfirm,
+        Self::ProveAbsent,
         Self::Expire,
     ];
 }
@@ -284,8 +309,9 @@ pub fn next(state: State, event: Event) -> Next {
             S::Queued | S::RetryScheduled | S::Parked => Next::To(S::Queued),
             S::Claimed | S::Sent => Next::Refused("claimed; recovery takes it when its lease ends"),
             S::Held => Next::Refused("held behind an older operation; use release"),
-            S::AwaitingApproval => Next::Refused("waits for an approval"),
-            S::Accepted => Next::Refused("a provider owns a job"),
+            S::AwaitingApproval => Next::Refused("waits for an approval; use approve or deny"),
+            // Its job is asked for at once; never is there a second job.
+            S::Accepted => Next::To(S::Accepted),
             S::Unknown => Next::Refused("the effect may exist; use resolve"),
             S::Applied => Next::Refused("already applied"),
             S::FailedPermanent => Next::Refused("failed for good; use retry --reopen --reason"),
@@ -330,6 +356,76 @@ pub fn next(state: State, event: Event) -> Next {
             | S::RetryScheduled
             | S::Parked
             | S::Unknown => Next::Refused("not held"),
+            S::Applied | S::Rejected | S::FailedPermanent | S::Expired => {
+                Next::Refused("already ended")
+            }
+        },
+        E::Hold => match state {
+            S::Queued | S::RetryScheduled | S::Claimed | S::Sent => Next::To(S::Held),
+            S::Held => Next::Stay,
+            S::AwaitingApproval | S::Accepted | S::Parked => {
+                Next::Refused("waits for something else")
+            }
+            S::Applied | S::Rejected | S::FailedPermanent | S::Unknown | S::Expired => {
+                Next::Refused("already ended")
+            }
+        },
+        E::AskApproval => match state {
+            S::Queued | S::RetryScheduled | S::Claimed | S::Sent => Next::To(S::AwaitingApproval),
+            S::AwaitingApproval => Next::Stay,
+            S::Held | S::Accepted | S::Parked => Next::Refused("waits for something else"),
+            S::Applied | S::Rejected | S::FailedPermanent | S::Unknown | S::Expired => {
+                Next::Refused("already ended")
+            }
+        },
+        E::Approve => match state {
+            S::AwaitingApproval => Next::To(S::Queued),
+            S::Queued
+            | S::Held
+            | S::Claimed
+            | S::Sent
+            | S::Accepted
+            | S::RetryScheduled
+            | S::Parked => Next::Refused("waits for no approval"),
+            S::Applied | S::Rejected | S::FailedPermanent | S::Unknown | S::Expired => {
+                Next::Refused("already ended")
+            }
+        },
+        E::Accept => match state {
+            S::Queued
+            | S::Held
+            | S::AwaitingApproval
+            | S::Claimed
+            | S::Sent
+            | S::RetryScheduled
+            | S::Parked => Next::To(S::Accepted),
+            // A job is no effect yet: it adds something to ask, and takes nothing back.
+            S::Accepted | S::Unknown | S::Applied => Next::Stay,
+            S::Rejected | S::FailedPermanent | S::Expired => Next::Conflict,
+        },
+        E::Unconfirm => match state {
+            S::Queued
+            | S::Held
+            | S::AwaitingApproval
+            | S::Claimed
+            | S::Sent
+            | S::Accepted
+            | S::RetryScheduled
+            | S::Parked
+            | S::Unknown => Next::To(S::Unknown),
+            S::Applied => Next::Stay,
+            S::Rejected | S::FailedPermanent | S::Expired => Next::Conflict,
+        },
+        E::ProveAbsent => match state {
+            S::Unknown => Next::To(S::FailedPermanent),
+            S::Queued
+            | S::Held
+            | S::AwaitingApproval
+            | S::Claimed
+            | S::Sent
+            | S::Accepted
+            | S::RetryScheduled
+            | S::Parked => Next::Refused("still pending"),
             S::Applied | S::Rejected | S::FailedPermanent | S::Expired => {
                 Next::Refused("already ended")
             }

@@ -7,12 +7,13 @@ use std::fmt;
 
 use uuid::Uuid;
 
+use super::attempt::Job;
 use super::fingerprint::Fingerprint;
 use super::lifecycle::State;
 use super::reason::Reason;
 
 /// A point in time by the database's clock: microseconds since 1970-01-01T00:00:00Z.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(pub i64);
 
 impl Timestamp {
@@ -41,7 +42,7 @@ fn micros(by: std::time::Duration) -> i64 {
 }
 
 /// The fencing token: `claim_epoch`, one higher with each claim.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token(pub i64);
 
 impl Token {
@@ -100,6 +101,9 @@ pub struct Operation {
     pub opened_at: Timestamp,
     /// Set by the first send, cleared only by proof that no attempt so far had an effect.
     pub first_sent_at: Option<Timestamp>,
+    /// When no attempt so far can still make an effect, those that run now left out; absent when
+    /// nothing unproved was sent.
+    pub attempts_over_at: Option<Timestamp>,
     /// When the downstream first saw our key; never cleared.
     pub key_first_used_at: Option<Timestamp>,
     /// The key towards the downstream and the id of the secret it was derived with.
@@ -110,12 +114,26 @@ pub struct Operation {
     pub sweeps: u32,
     /// Effects with one ordering key happen one at a time, in commit order.
     pub order: Option<Order>,
+    /// The job that the provider owns, or owned.
+    pub job: Option<ProviderJob>,
+    /// Questions in a row that nobody could answer.
+    pub lookups: u32,
+    /// When an unknown one is looked up next; absent when only a person can end it.
+    pub next_lookup_at: Option<Timestamp>,
+    /// Since when it has waited for a person: unknown or parked.
+    pub unresolved_since: Option<Timestamp>,
+    /// What makes another operation its twin, for tools that hold twins.
+    pub twin: Option<Twin>,
+    /// Who asked for it.
+    pub actor: Option<String>,
     /// The downstream's reference for the effect.
     pub effect_reference: Option<String>,
     /// The kept response as JSON text.
     pub response: Option<String>,
     /// There was a response that could not be kept.
     pub response_dropped: bool,
+    /// Whether its endings are announced by result events.
+    pub results: bool,
     /// The trace that the submission belongs to.
     pub traceparent: Option<String>,
     /// When the record last changed.
@@ -129,6 +147,28 @@ pub struct DownstreamKey {
     pub key: String,
     /// Which deployment secret it was derived with.
     pub secret_id: String,
+}
+
+/// A job that the provider owns.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProviderJob {
+    /// The provider's name for it.
+    pub id: Job,
+    /// When we learned of it.
+    pub accepted_at: Timestamp,
+    /// No other attempt is unproved: if the job fails, nothing was done.
+    pub alone: bool,
+}
+
+/// What an operation shares with its twins, and whom it waits for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Twin {
+    /// Digest of tenant, environment, tool and material arguments.
+    pub digest: String,
+    /// The older one that it was held behind last.
+    pub held_behind: Option<Uuid>,
+    /// An operator let it go on.
+    pub released: bool,
 }
 
 /// An operation's place among those with its ordering key.
@@ -171,10 +211,25 @@ impl Operation {
         self.first_sent_at.is_some()
     }
 
+    /// Notes that no attempt so far had an effect, by proof.
+    pub(crate) fn nothing_was_done(&mut self) {
+        self.first_sent_at = None;
+        self.attempts_over_at = None;
+    }
+
+    /// Notes that an attempt can make an effect until `at`.
+    pub(crate) fn may_act_until(&mut self, at: Timestamp) {
+        self.attempts_over_at = self.attempts_over_at.max(Some(at));
+    }
+
     /// Moves to `state` for `reason`, giving up the lease.
     pub(crate) fn enter(&mut self, state: State, reason: Option<Reason>) {
         self.state = state;
         self.reason = reason;
         self.lease = None;
+        if !state.is_pending() {
+            self.lookups = 0;
+            self.next_lookup_at = None;
+        }
     }
 }

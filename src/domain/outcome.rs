@@ -86,6 +86,10 @@ pub struct Envelope {
     pub tool: Option<String>,
     /// The contract version that the record is read under.
     pub tool_version: Option<String>,
+    /// The older key that a suspected twin is held behind; `distinct_from` takes it when a second
+    /// effect is meant.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub suspected_twin_of: Option<String>,
 }
 
 impl Envelope {
@@ -106,6 +110,7 @@ impl Envelope {
             reason: operation.reason.map(Reason::code),
             tool: Some(operation.tool.clone()),
             tool_version: Some(operation.tool_version.clone()),
+            suspected_twin_of: None,
         }
     }
 
@@ -124,6 +129,7 @@ impl Envelope {
             reason: Some(Reason::KeyReused.code()),
             tool: Some(operation.tool.clone()),
             tool_version: Some(operation.tool_version.clone()),
+            suspected_twin_of: None,
         }
     }
 
@@ -147,7 +153,15 @@ impl Envelope {
             reason: Some(reason.code()),
             tool,
             tool_version,
+            suspected_twin_of: None,
         }
+    }
+
+    /// The same, naming the older key that a suspected twin is held behind.
+    #[must_use]
+    pub fn behind(mut self, older_key: Option<String>) -> Self {
+        self.suspected_twin_of = older_key;
+        self
     }
 
     /// The same without the stored response, for doors that do not check the asking actor.
@@ -155,6 +169,30 @@ impl Envelope {
     pub fn without_response(mut self) -> Self {
         self.response = None;
         self
+    }
+}
+
+/// What a listener is told when an operation comes to an ending.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ResultEvent {
+    /// `<tenant>.<tool>.<status>`. A tenant holds no dot; a tool's name may.
+    pub routing_key: String,
+    /// The envelope without `response`, as JSON text.
+    pub body: String,
+}
+
+impl ResultEvent {
+    /// The event of the ending that `operation` has come to.
+    ///
+    /// # Errors
+    /// Never in practice: an envelope has no member that JSON cannot say.
+    pub fn of(operation: &Operation) -> Result<Self, serde_json::Error> {
+        // An ending waits for nothing, so that the time is of no account.
+        let now = operation.updated_at;
+        let envelope = Envelope::of(operation, Asked::ByLook, now).without_response();
+        let (status, _) = operation.state.columns();
+        let routing_key = format!("{}.{}.{status}", operation.tenant, operation.tool);
+        Ok(Self { routing_key, body: serde_json::to_string(&envelope)? })
     }
 }
 

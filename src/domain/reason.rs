@@ -71,8 +71,32 @@ reasons! {
     ApprovalExpired = "approval_expired",
     /// Nobody answered the request for approval.
     ApprovalTimedOut = "approval_timed_out",
+    /// A person said no.
+    ApprovalDenied = "approval_denied",
+    /// The approval was taken back before the effect.
+    ApprovalWithdrawn = "approval_withdrawn",
     /// The target is not as the contract demands.
     PreconditionFailed = "precondition_failed",
+    /// The effect exists, and what the contract demands after it does not hold.
+    PostconditionFailed = "postcondition_failed",
+    /// The effect exists, and nobody could be asked whether it is as the contract demands.
+    PostconditionUnreachable = "postcondition_unreachable",
+    /// Tries again later: whoever decides whether it may be sent could not be asked.
+    PolicyUnreachable = "policy_unreachable",
+    /// Tries again later: the precondition could not be asked.
+    PreconditionUnreachable = "precondition_unreachable",
+    /// Waits for a person's approval.
+    AwaitingApproval = "awaiting_approval",
+    /// The provider owns a job; it is followed until it ends.
+    ProviderJob = "provider_job",
+    /// The provider's job did not end in the time that the contract gives it.
+    JobUnfinished = "job_unfinished",
+    /// The provider's job failed.
+    JobFailed = "job_failed",
+    /// Looked up: there was no effect.
+    ProvedAbsent = "proved_absent",
+    /// Looked up: no effect is there, and a person decides whether it is made.
+    AbsentNeedsDecision = "absent_needs_decision",
     /// An older operation with the same material arguments is unfinished.
     SuspectedTwin = "suspected_twin",
 }

@@ -6,10 +6,13 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use super::attempt::{Effect, Receipt, Response};
+use super::claim::{Around, Predecessor, Twins};
+use super::contract::AbsentRule;
 use super::fingerprint::{Fingerprint, Material};
 use super::lifecycle::State;
 use super::operation::{DownstreamKey, Lease, Operation, Order, Timestamp, Token};
-use super::rule::{AttemptRule, Resend};
+use super::permission::Permission;
+use super::rule::{AttemptRule, LookupRule, Resend};
 use super::verbs::Person;
 
 pub(super) const SECOND: Duration = Duration::from_secs(1);
@@ -38,6 +41,10 @@ pub(super) fn ahead(by: Duration) -> Timestamp {
 pub(super) fn rule(resend: Resend) -> AttemptRule {
     AttemptRule {
         resend,
+        lookup: None,
+        poll: None,
+        asks_before_send: false,
+        twins: None,
         initial: SECOND,
         max: 5 * MINUTE,
         multiplier: 2.0,
@@ -47,6 +54,27 @@ pub(super) fn rule(resend: Resend) -> AttemptRule {
         lease: 30 * SECOND,
         timeout: 10 * SECOND,
         margin: 5 * SECOND,
+        stall_margin: 5 * MINUTE,
+    }
+}
+
+/// An authoritative look-up by key, of a service where effects show after ten seconds.
+pub(super) fn lookup() -> LookupRule {
+    LookupRule {
+        authoritative: true,
+        visible_after: 10 * SECOND,
+        when_absent: AbsentRule::Resend,
+        by_key: true,
+    }
+}
+
+/// Nothing stands in the way.
+pub(super) fn alone() -> Around {
+    Around {
+        predecessor: Predecessor::Finished,
+        twins: Twins::Free,
+        permission: Permission::Allowed,
+        approval_wait: 72 * HOUR,
     }
 }
 
@@ -97,14 +125,22 @@ pub(super) fn operation(state: State) -> Operation {
         deferrals: 0,
         opened_at: ago(MINUTE),
         first_sent_at: None,
+        attempts_over_at: None,
         key_first_used_at: None,
         downstream_key: Some(downstream_key("stored")),
         queued_at: ago(SECOND),
         sweeps: 2,
         order: None,
+        job: None,
+        lookups: 0,
+        next_lookup_at: None,
+        unresolved_since: None,
+        twin: None,
+        actor: Some("agent-7".to_owned()),
         effect_reference: None,
         response: None,
         response_dropped: false,
+        results: false,
         traceparent: None,
         updated_at: ago(10 * SECOND),
     }

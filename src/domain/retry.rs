@@ -56,6 +56,10 @@ mod tests {
     fn rule(jitter: f64) -> AttemptRule {
         AttemptRule {
             resend: Resend::Always,
+            lookup: None,
+            poll: None,
+            asks_before_send: false,
+            twins: None,
             initial: Duration::from_secs(1),
             max: Duration::from_secs(300),
             multiplier: 2.0,
@@ -65,6 +69,7 @@ mod tests {
             lease: Duration::from_secs(30),
             timeout: Duration::from_secs(10),
             margin: Duration::from_secs(5),
+            stall_margin: Duration::from_secs(300),
         }
     }
 

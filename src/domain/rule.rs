@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use super::contract::{Contract, Recoverability, RetryRule};
+use super::contract::template::Placeholder;
+use super::contract::{AbsentRule, Contract, Lookup, Recoverability, RetryRule};
 use super::operation::{Operation, Timestamp};
 
 /// How an operation that may have been sent is found out about.
@@ -30,11 +31,42 @@ impl Resend {
     }
 }
 
+/// How an effect is looked up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LookupRule {
+    /// "Absent" is the truth, and not a cache's opinion.
+    pub authoritative: bool,
+    /// How long an effect may be invisible.
+    pub visible_after: Duration,
+    /// What is done when it is not there.
+    pub when_absent: AbsentRule,
+    /// It asks by our key, so that nothing can be asked where the key is not known.
+    pub by_key: bool,
+}
+
+/// How a provider's job is followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PollRule {
+    /// How often.
+    pub every: Duration,
+    /// How long, from the acceptance.
+    pub give_up: Duration,
+}
+
 /// The numbers of one contract version that decisions need.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AttemptRule {
-    /// What recovery may do.
+    /// What recovery may do without a look-up.
     pub resend: Resend,
+    /// How an effect is looked up; `None`: it cannot be.
+    pub lookup: Option<LookupRule>,
+    /// How a provider's job is followed; `None`: it makes none.
+    pub poll: Option<PollRule>,
+    /// Something outside this database is asked before a send, so that its mark cannot ride in the
+    /// claim.
+    pub asks_before_send: bool,
+    /// Twins are held, also behind one that was applied less than this ago; `None`: they are not.
+    pub twins: Option<Duration>,
     /// The first wait between attempts.
     pub initial: Duration,
     /// The longest wait between attempts.
@@ -53,6 +85,8 @@ pub struct AttemptRule {
     pub timeout: Duration,
     /// What is kept free at the end of leases and windows for a clock that jumps in a fail-over.
     pub margin: Duration,
+    /// How long an attempt that nobody answered, or whose owner was lost, may still be under way.
+    pub stall_margin: Duration,
 }
 
 /// Claims lost in a row after which an operation runs with nothing beside it.
@@ -61,7 +95,24 @@ pub const LOST_CLAIMS_ALONE: u32 = 3;
 /// Claims lost in a row after which an operation waits for an operator.
 pub const LOST_CLAIMS_PARKED: u32 = 5;
 
+/// How long after its lease a claim's owner may, at the outside, still be sending: a process frozen
+/// right before its first byte. Must outlast any pause that the deployment's machines can have.
+pub const DEFAULT_STALL_MARGIN: Duration = Duration::from_secs(300);
+
 impl AttemptRule {
+    /// Whether the sent mark rides in the claim.
+    #[must_use]
+    pub fn marks_in_claim(&self) -> bool {
+        self.resend.marks_in_claim() && !self.asks_before_send
+    }
+
+    /// Whether there is somebody to ask about an operation that may have been sent.
+    #[must_use]
+    pub fn can_look_up(&self, operation: &Operation) -> bool {
+        let known = |lookup: LookupRule| !lookup.by_key || operation.downstream_key.is_some();
+        self.lookup.is_some_and(known) || (self.poll.is_some() && operation.job.is_some())
+    }
+
     /// Until when a send may begin, so that the downstream still knows our key at the end of the
     /// effect time-out, margin included. `None`: no such bound.
     #[must_use]
@@ -98,15 +149,46 @@ impl From<Recoverability> for Resend {
 }
 
 impl AttemptRule {
-    /// The rule of `contract`, with the deployment's `margin`. A tool written in Rust names no
+    /// The rule of `contract`, with the deployment's margins. A tool written in Rust names no
     /// time-out of its own: its lease, less the margin, stands for it.
     #[must_use]
-    pub fn of(contract: &Contract, margin: Duration) -> Self {
+    pub fn of(contract: &Contract, margin: Duration, stall_margin: Duration) -> Self {
         let RetryRule { initial, max, multiplier, jitter, attempts, give_up } = contract.retry;
         let timeout =
             contract.http().map_or(contract.lease.saturating_sub(margin), |http| http.timeout);
         let resend = contract.recoverability().into();
-        let lease = contract.lease;
-        Self { resend, initial, max, multiplier, jitter, attempts, give_up, lease, timeout, margin }
+        let downstream = contract.downstream.as_ref();
+        let lookup = downstream.and_then(|d| d.lookup.as_ref()).map(LookupRule::of);
+        let poll = downstream.and_then(|d| d.poll.as_ref());
+        Self {
+            resend,
+            lookup,
+            poll: poll.map(|poll| PollRule { every: poll.every, give_up: poll.give_up }),
+            asks_before_send: contract.asks_before_send(),
+            twins: contract.twins.hold.then_some(contract.twins.within),
+            initial,
+            max,
+            multiplier,
+            jitter,
+            attempts,
+            give_up,
+            lease: contract.lease,
+            timeout,
+            margin,
+            stall_margin,
+        }
+    }
+}
+
+impl LookupRule {
+    fn of(lookup: &Lookup) -> Self {
+        Self {
+            authoritative: lookup.authoritative,
+            visible_after: lookup.visible_after,
+            when_absent: lookup.when_absent,
+            by_key: lookup.http.as_ref().is_none_or(|request| {
+                request.call.placeholders().contains(&&Placeholder::IdempotencyKey)
+            }),
+        }
     }
 }

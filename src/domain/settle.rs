@@ -10,11 +10,13 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::attempt::{Ambiguity, Effect, Learned, NotSent, Response};
-use super::claim::Ticket;
+use super::attempt::{Ambiguity, Effect, Job, Learned, NotSent, Response, Unconfirmed};
+use super::claim::{Purpose, Ticket};
+use super::evidence::Evidence;
 use super::lifecycle::{Event, Next, State, next};
-use super::operation::{Operation, Timestamp};
+use super::operation::{Operation, ProviderJob, Timestamp};
 use super::reason::Reason;
+use super::recovery::{self, Asked};
 use super::retry;
 use super::rule::{AttemptRule, LOST_CLAIMS_PARKED, Resend};
 use super::step::{Step, Trace};
@@ -44,7 +46,19 @@ pub fn decide(
     jitter: f64,
 ) -> Settle {
     if let Some(effect) = proof(ticket, learned, rule) {
-        return prove(row, ticket, effect);
+        return prove(row, Some(ticket), effect);
+    }
+    match learned {
+        Learned::Unconfirmed(effect, why) => return unconfirmed(row, effect, *why),
+        Learned::Accepted(job) => return accept(row, ticket, job, now, rule),
+        Learned::NotSent(_)
+        | Learned::NotNow { .. }
+        | Learned::Denied
+        | Learned::Refused
+        | Learned::Applied(_)
+        | Learned::Already(_)
+        | Learned::Ambiguous(_)
+        | Learned::Panicked => {}
     }
     if row.token != ticket.token {
         return Settle::LostLease;
@@ -53,17 +67,159 @@ pub fn decide(
         return Settle::Acknowledged;
     }
     let owned = Owned { row, ticket, now, rule, jitter };
-    Settle::Write(Box::new(match learned {
+    write(match learned {
         Learned::NotSent(NotSent::Unbuildable) => owned.unbuildable(),
         Learned::NotSent(NotSent::Draining) => owned.give_back(),
+        Learned::NotSent(NotSent::Forbidden(denial)) => owned.forbid(denial.reason()),
+        Learned::NotSent(why @ NotSent::PolicyUnreachable) => {
+            owned.defer(Reason::PolicyUnreachable, why.code(), None)
+        }
+        Learned::NotSent(why @ NotSent::PreconditionUnreachable) => {
+            owned.defer(Reason::PreconditionUnreachable, why.code(), None)
+        }
         Learned::NotSent(why) => owned.defer(Reason::NotSent, why.code(), None),
         Learned::NotNow { retry_after } => owned.defer(Reason::NotNow, "not_now", *retry_after),
         Learned::Denied => owned.defer(Reason::DownstreamDenied, "downstream_denied", None),
         Learned::Refused => owned.refuse(),
         Learned::Ambiguous(why) => owned.recover_later(*why),
-        Learned::Applied(_) | Learned::Already(_) => owned.not_ours(),
+        Learned::Applied(_)
+        | Learned::Already(_)
+        | Learned::Unconfirmed(..)
+        | Learned::Accepted(_) => owned.not_ours(),
         Learned::Panicked => owned.panicked(),
-    }))
+    })
+}
+
+/// Decides what the answer to a question makes of `row`: a look-up under the claim of `ticket`, or a
+/// poll of its provider's job, which needs no claim.
+#[must_use]
+pub fn answered(
+    row: &Operation,
+    ticket: &Ticket,
+    purpose: Purpose,
+    evidence: &Evidence,
+    now: Timestamp,
+    rule: &AttemptRule,
+    jitter: f64,
+) -> Settle {
+    match evidence {
+        Evidence::Found(effect) => return prove(row, None, effect),
+        Evidence::Unconfirmed(effect, why) => return unconfirmed(row, effect, *why),
+        Evidence::Absent | Evidence::JobFailed | Evidence::JobRuns | Evidence::CannotTell(_) => {}
+    }
+    if row.token != ticket.token {
+        return Settle::LostLease;
+    }
+    match (purpose, row.state) {
+        (Purpose::LookUp, State::Claimed) => {
+            let asked = Asked { at: ticket.at, jitter };
+            write(recovery::looked_up(row, evidence, asked, now, rule))
+        }
+        (Purpose::Poll, State::Accepted) if *evidence == Evidence::JobFailed => {
+            write(job_failed(row, now, rule))
+        }
+        // The next poll is planned already; whoever moved the record meanwhile knew more.
+        (Purpose::Poll | Purpose::LookUp | Purpose::Send, _) => Settle::Acknowledged,
+    }
+}
+
+/// The provider's job ended without an effect. That proves as much as a refusal does.
+fn job_failed(row: &Operation, now: Timestamp, rule: &AttemptRule) -> Step {
+    let mut step = Step::from(row);
+    step.record.token = row.token.next();
+    if row.job.as_ref().is_some_and(|job| job.alone) {
+        step.record.nothing_was_done();
+        return fail(step, Reason::JobFailed);
+    }
+    recovery::lose_track(step, Reason::RefusedAfterUnproved, now, rule)
+}
+
+/// The provider owns a job, says the attempt of `ticket`, whoever owns the record now: the job is
+/// followed, and whoever was about to make another one finds its claim gone.
+fn accept(
+    row: &Operation,
+    ticket: &Ticket,
+    job: &Job,
+    now: Timestamp,
+    rule: &AttemptRule,
+) -> Settle {
+    let owner = row.token == ticket.token && matches!(row.state, State::Claimed | State::Sent);
+    let other = row.job.as_ref().filter(|known| known.id != *job);
+    match next(row.state, Event::Accept) {
+        Next::To(_) => {
+            let mut step =
+                Step::from(row).moved(Event::Accept, Some(Reason::ProviderJob)).traced(
+                    Trace::with("accepted", json!({ "job": job.as_str() })),
+                );
+            step.record.lost_claims = 0;
+            step.record.deferrals = 0;
+            step.record.first_sent_at = row.first_sent_at.or(Some(now));
+            step.record.may_act_until(now.after(rule.stall_margin));
+            let alone = owner && !ticket.is_resend();
+            step.record.job = Some(ProviderJob { id: job.clone(), accepted_at: now, alone });
+            step.record.token = row.token.next();
+            let Some(poll) = rule.poll else {
+                return write(recovery::lose_track(step, Reason::JobUnfinished, now, rule));
+            };
+            write(step.published(now.after(poll.every)))
+        }
+        Next::Conflict => {
+            let mut step = Step::from(row).moved(Event::Accept, None);
+            step.record.token = row.token.next();
+            write(step.traced(Trace::with("conflict", json!({ "job": job.as_str() }))))
+        }
+        Next::Stay if other.is_some() => {
+            write(Step::from(row).traced(Trace::with("conflict", json!({ "job": job.as_str() }))))
+        }
+        Next::Stay if row.state == State::Unknown && row.job.is_none() => {
+            let mut step = Step::from(row)
+                .traced(Trace::with("accepted", json!({ "job": job.as_str() })));
+            step.record.job =
+                Some(ProviderJob { id: job.clone(), accepted_at: now, alone: false });
+            step.record.next_lookup_at =
+                rule.poll.map(|poll| now.after(poll.every)).or(row.next_lookup_at);
+            write(step)
+        }
+        Next::Stay | Next::Refused(_) => Settle::Acknowledged,
+    }
+}
+
+/// An authentic receipt, from anyone, whose postcondition does not hold or could not be asked: the
+/// effect is there, and whether it is what was wanted a person must say.
+pub(super) fn unconfirmed(row: &Operation, effect: &Effect, why: Unconfirmed) -> Settle {
+    let receipt = effect.receipt.as_str();
+    let known = row.effect_reference.as_deref();
+    match next(row.state, Event::Unconfirm) {
+        Next::To(_) if known.is_none() || known == Some(receipt) => {
+            let said = row.state == State::Unknown && row.reason.is_some_and(settles_nothing);
+            let later = row.reason == Some(why.reason()) && known == Some(receipt);
+            if said || later {
+                return Settle::Acknowledged;
+            }
+            let reason = json!({ "reason": why.reason().code() });
+            let mut step = with_effect(Step::from(row), effect)
+                .moved(Event::Unconfirm, Some(why.reason()))
+                .traced(Trace::new("committed"))
+                .traced(Trace::with("unknown", reason));
+            step.record.first_sent_at = row.first_sent_at.or(Some(row.updated_at));
+            step.record.token = row.token.next();
+            step.record.next_lookup_at =
+                (why == Unconfirmed::Unreachable).then_some(row.updated_at);
+            write(step)
+        }
+        Next::To(_) | Next::Stay | Next::Conflict | Next::Refused(_) => {
+            if known == Some(receipt) {
+                Settle::Acknowledged
+            } else {
+                write(contradict(row, receipt))
+            }
+        }
+    }
+}
+
+/// Unknown for a reason that more of the same evidence does not take away: a person weighs it.
+fn settles_nothing(reason: Reason) -> bool {
+    reason == Reason::Conflict || reason == Reason::PostconditionFailed
 }
 
 /// The effect that `learned` proves, if it proves one. *Already done* speaks of us only where an
@@ -80,6 +236,8 @@ fn proof<'a>(ticket: &Ticket, learned: &'a Learned, rule: &AttemptRule) -> Optio
         | Learned::NotNow { .. }
         | Learned::Denied
         | Learned::Refused
+        | Learned::Unconfirmed(..)
+        | Learned::Accepted(_)
         | Learned::Ambiguous(_)
         | Learned::Panicked => None,
     }
@@ -105,27 +263,30 @@ pub fn commit(row: &Operation, ticket: &Ticket, effect: &Effect, now: Timestamp)
     owner.then(|| applied(row, effect).traced(Trace::new("settled")))
 }
 
-/// An authentic receipt, from anyone.
-fn prove(row: &Operation, ticket: &Ticket, effect: &Effect) -> Settle {
+/// An authentic receipt, from anyone. `ticket` is the attempt that brought it; `None`: somebody
+/// looked.
+pub(super) fn prove(row: &Operation, ticket: Option<&Ticket>, effect: &Effect) -> Settle {
     let receipt = effect.receipt.as_str();
+    let known = row.effect_reference.as_deref();
     // Contradicting evidence is for a person to weigh; the same receipt twice adds nothing to it.
-    let contradicted = row.reason == Some(Reason::Conflict);
+    let contradicted = row.reason.is_some_and(settles_nothing);
+    let other = known.is_some_and(|known| known != receipt);
     match next(row.state, Event::Proof) {
-        Next::To(_) if !contradicted => {
+        Next::To(_) if !contradicted && !other => {
             let mut step =
                 applied(row, effect).traced(Trace::new("committed")).traced(Trace::new("settled"));
-            if row.token != ticket.token {
+            if ticket.is_none_or(|ticket| row.token != ticket.token) {
                 step.trace.insert(0, Trace::new("reconciled"));
             }
             // Whoever else holds a claim on it finds it moved on.
             step.record.token = row.token.next();
-            Settle::Write(Box::new(step))
+            write(step)
         }
         Next::To(_) | Next::Stay | Next::Conflict | Next::Refused(_) => {
-            if row.effect_reference.as_deref() == Some(receipt) {
+            if known == Some(receipt) {
                 Settle::Acknowledged
             } else {
-                Settle::Write(Box::new(contradict(row, receipt)))
+                write(contradict(row, receipt))
             }
         }
     }
@@ -145,7 +306,10 @@ fn contradict(row: &Operation, receipt: &str) -> Step {
 }
 
 fn applied(row: &Operation, effect: &Effect) -> Step {
-    let mut step = Step::from(row).moved(Event::Proof, None);
+    with_effect(Step::from(row).moved(Event::Proof, None), effect)
+}
+
+fn with_effect(mut step: Step, effect: &Effect) -> Step {
     let record = &mut step.record;
     record.lost_claims = 0;
     record.effect_reference = Some(effect.receipt.as_str().to_owned());
@@ -214,20 +378,34 @@ impl Owned<'_> {
     fn unbuildable(&self) -> Step {
         let step = self.unmarked();
         if self.unproved_before() {
-            lose_track(step, Reason::InvalidArguments)
+            self.lose_track(step, Reason::InvalidArguments)
         } else {
             reject(step, Reason::InvalidArguments)
+        }
+    }
+
+    /// It may not be sent now. Where an earlier attempt is unproved, that says nothing about it.
+    fn forbid(&self, reason: Reason) -> Step {
+        let step = self.unmarked();
+        if self.unproved_before() {
+            self.lose_track(step, reason)
+        } else {
+            reject(step, reason)
         }
     }
 
     /// A refusal proves that there is no effect only if no earlier attempt is unproved.
     fn refuse(&self) -> Step {
         let mut step = self.settled();
-        if self.unproved_before() {
-            return lose_track(step, Reason::RefusedAfterUnproved);
+        if !self.unproved_before() {
+            step.record.nothing_was_done();
+            return fail(step, Reason::Refused);
         }
-        step.record.first_sent_at = None;
-        fail(step, Reason::Refused)
+        if self.rule.lookup.is_some() && self.rule.can_look_up(&step.record) {
+            let reason = Reason::RefusedAfterUnproved;
+            return schedule(step, reason, "refused_after_unproved", self.first_look());
+        }
+        self.lose_track(step, Reason::RefusedAfterUnproved)
     }
 
     /// *Already done*, to a first send: not by us. Sent again, the same answer would look like proof,
@@ -237,7 +415,24 @@ impl Owned<'_> {
         if self.rule.resend == Resend::InTransaction {
             return self.recover_later(why);
         }
-        lose_track(ambiguous(self.opened(), why), Reason::NoProof)
+        self.find_out(ambiguous(self.opened(why), why), Reason::NoProof)
+    }
+
+    /// Not sent again: looked up, where that can be, else unknown.
+    fn find_out(&self, step: Step, reason: Reason) -> Step {
+        if self.rule.lookup.is_some() && self.rule.can_look_up(&step.record) {
+            return schedule(step, reason, "look_up", self.first_look());
+        }
+        self.lose_track(step, reason)
+    }
+
+    fn first_look(&self) -> Timestamp {
+        let wait = retry::delay(self.rule, 1, self.jitter);
+        recovery::first_look(self.now, wait, self.rule.lookup)
+    }
+
+    fn lose_track(&self, step: Step, reason: Reason) -> Step {
+        recovery::lose_track(step, reason, self.first_look(), self.rule)
     }
 
     /// The outcome is open: send again with the same key while that can do no harm, else stop.
@@ -251,20 +446,20 @@ impl Owned<'_> {
                 self.defer(Reason::NotSent, why.code(), None)
             };
         }
-        let mut step = self.opened();
+        let mut step = self.opened(why);
         if panicked {
             step.record.lost_claims = self.row.lost_claims.saturating_add(1);
         }
         let due = self.now.after(retry::delay(self.rule, step.record.attempts, self.jitter));
         if step.record.attempts >= self.rule.attempts {
-            return lose_track(ambiguous(step, why), Reason::AttemptsExhausted);
+            return self.find_out(ambiguous(step, why), Reason::AttemptsExhausted);
         }
         if !self.rule.may_resend(&step.record, due) {
             let reason = match self.rule.resend {
                 Resend::Within(_) => Reason::WindowClosed,
                 Resend::Always | Resend::Never | Resend::InTransaction => Reason::NoProof,
             };
-            return lose_track(ambiguous(step, why), reason);
+            return self.find_out(ambiguous(step, why), reason);
         }
         if step.record.lost_claims >= LOST_CLAIMS_PARKED {
             return park(step, Reason::ToolPanicked);
@@ -273,10 +468,11 @@ impl Owned<'_> {
     }
 
     /// The record after an attempt whose outcome is open, marked or not.
-    fn opened(&self) -> Step {
+    fn opened(&self, why: Ambiguity) -> Step {
         let mut step = self.settled();
         step.record.deferrals = 0;
         step.record.first_sent_at = step.record.first_sent_at.or(Some(self.now));
+        step.record.may_act_until(recovery::attempt_over(why, self.now, self.rule));
         step
     }
 
@@ -293,7 +489,7 @@ impl Owned<'_> {
 
     fn exhausted(&self, step: Step) -> Step {
         if self.unproved_before() {
-            lose_track(step, Reason::AttemptsExhausted)
+            self.find_out(step, Reason::AttemptsExhausted)
         } else {
             fail(step, Reason::AttemptsExhausted)
         }
@@ -325,7 +521,6 @@ fn park(step: Step, reason: Reason) -> Step {
         .traced(Trace::with("parked", json!({ "reason": reason.code() })))
 }
 
-fn lose_track(step: Step, reason: Reason) -> Step {
-    step.moved(Event::LoseTrack, Some(reason))
-        .traced(Trace::with("unknown", json!({ "reason": reason.code() })))
+fn write(step: Step) -> Settle {
+    Settle::Write(Box::new(step))
 }

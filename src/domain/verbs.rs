@@ -1,4 +1,4 @@
-//! What operators may do to a record: retry, reopen, resolve, release.
+//! What operators may do to a record: retry, reopen, resolve, release, approve, deny.
 //!
 //! A verb that does not fit answers why, in words for a person, and changes nothing.
 
@@ -14,10 +14,6 @@ use super::lifecycle::{Event, Next, State, next};
 use super::operation::{Operation, Timestamp};
 use super::reason::Reason;
 use super::step::{Step, Trace};
-
-/// How long after its lease a claim's owner may, at the outside, still be sending: a process frozen
-/// right before its first byte. Must outlast any pause that the deployment's machines can have.
-pub const STALL_MARGIN: Duration = Duration::from_secs(300);
 
 /// Why a finding that ends the record is refused before [`earlier_attempts_over`].
 pub const UNDER_WAY: &str = "an earlier attempt may still be under way";
@@ -42,13 +38,25 @@ pub enum Finding {
     Compensated,
 }
 
-/// Makes due now what is scheduled, queued or parked.
+/// Makes due now what is scheduled, queued or parked, a job's poll and, where `can_look_up`, the
+/// look-up of an unknown one. Never sends what may have been sent: recovery decides as ever.
 ///
 /// # Errors
 /// Says why this record cannot be retried; nothing changes.
-pub fn retry(row: &Operation, now: Timestamp, by: &Person) -> Result<Step, &'static str> {
+pub fn retry(
+    row: &Operation,
+    can_look_up: bool,
+    now: Timestamp,
+    by: &Person,
+) -> Result<Step, &'static str> {
     if row.leased_at(now) {
         return Err("a worker owns it; wait for its lease");
+    }
+    if row.state == State::Unknown && can_look_up {
+        let mut step = Step::from(row).traced(resolved("look_up", by));
+        step.record.lookups = 0;
+        step.record.next_lookup_at = Some(now);
+        return Ok(step);
     }
     let mut step = act(row, Event::OperatorRetry, "retry", by)?;
     step.record.lost_claims = 0;
@@ -71,6 +79,8 @@ pub fn reopen(row: &Operation, now: Timestamp, by: &Person) -> Result<Step, &'st
     record.attempts = 0;
     record.deferrals = 0;
     record.lost_claims = 0;
+    record.lookups = 0;
+    record.job = None;
     record.opened_at = now;
     // Under its old number it would run beside those that went ahead meanwhile.
     step.renumbered = step.record.order.is_some();
@@ -84,15 +94,17 @@ pub fn reopen(row: &Operation, now: Timestamp, by: &Person) -> Result<Step, &'st
 pub fn resolve(
     row: &Operation,
     finding: &Finding,
+    stall_margin: Duration,
     now: Timestamp,
     by: &Person,
 ) -> Result<Step, &'static str> {
+    let over = earlier_attempts_over(row, stall_margin);
     match finding {
         Finding::Applied(receipt) => resolve_applied(row, receipt, by),
         Finding::NotApplied => {
-            let mut step = ended(row, Event::ResolveNotApplied, "not_applied", now, by)?;
+            let mut step = ended(row, Event::ResolveNotApplied, "not_applied", over, now, by)?;
             step.record.reason = Some(Reason::ResolvedNotApplied);
-            step.record.first_sent_at = None;
+            step.record.nothing_was_done();
             // A receipt that this finding contradicts stays in the trace.
             step.record.effect_reference = None;
             Ok(step)
@@ -101,7 +113,7 @@ pub fn resolve(
             if row.state.is_pending() && !row.may_have_been_sent() {
                 return Err("was never sent; there is nothing to compensate");
             }
-            let mut step = ended(row, Event::ResolveCompensated, "compensated", now, by)?;
+            let mut step = ended(row, Event::ResolveCompensated, "compensated", over, now, by)?;
             step.record.reason = Some(Reason::Compensated);
             Ok(step)
         }
@@ -113,27 +125,29 @@ fn ended(
     row: &Operation,
     event: Event,
     verb: &'static str,
+    over: Timestamp,
     now: Timestamp,
     by: &Person,
 ) -> Result<Step, &'static str> {
     let mut step = act(row, event, verb, by)?;
-    if now < earlier_attempts_over(row) {
+    if now < over {
         return Err(UNDER_WAY);
     }
     step.record.token = row.token.next();
     Ok(step)
 }
 
-/// When no attempt so far can still send, not even one frozen right before its first byte.
+/// When no attempt so far can still make an effect, not even one frozen right before its first
+/// byte. `stall_margin` is how long such a one may last.
 #[must_use]
-pub fn earlier_attempts_over(row: &Operation) -> Timestamp {
-    match &row.lease {
-        Some(lease) => lease.until.after(STALL_MARGIN),
-        None if !row.may_have_been_sent() => row.updated_at,
-        // Some claim may have been lost; its lease had ended by the time of any write since. And an
-        // owner that recorded the end of its waiting has not ended the request: a service that
-        // answers too late may still act on it.
-        None => row.updated_at.after(STALL_MARGIN),
+pub fn earlier_attempts_over(row: &Operation, stall_margin: Duration) -> Timestamp {
+    let running = row.lease.as_ref().map(|lease| lease.until.after(stall_margin));
+    match (running, row.attempts_over_at) {
+        (Some(running), known) => known.map_or(running, |known| known.max(running)),
+        (None, Some(known)) => known,
+        (None, None) if !row.may_have_been_sent() => row.updated_at,
+        // Marked by somebody who did not know (a requeue, a restore): its last change stands for it.
+        (None, None) => row.updated_at.after(stall_margin),
     }
 }
 
@@ -174,7 +188,11 @@ fn other_receipt(receipt: &str) -> Trace {
 /// Says why there is nothing to release; nothing changes.
 pub fn release(row: &Operation, now: Timestamp, by: &Person) -> Result<Step, &'static str> {
     if row.state == State::Held {
-        return Ok(act(row, Event::Release, "release", by)?.published(now));
+        let mut step = act(row, Event::Release, "release", by)?.published(now);
+        if let Some(twin) = &mut step.record.twin {
+            twin.released = true;
+        }
+        return Ok(step);
     }
     if row.leased_at(now) {
         return Err("a worker owns it; wait for its lease");
@@ -186,6 +204,55 @@ pub fn release(row: &Operation, now: Timestamp, by: &Person) -> Result<Step, &'s
     }
     step.frees_order = true;
     Ok(step)
+}
+
+/// A person's answer to a request for approval. Who may give it is the caller's part
+/// ([`may_answer`]); here the record goes on, or ends.
+///
+/// # Errors
+/// Says why this record waits for no approval; nothing changes.
+pub fn answer(
+    row: &Operation,
+    given: Answer,
+    now: Timestamp,
+    by: &Person,
+) -> Result<Step, &'static str> {
+    match given {
+        Answer::Approve => Ok(act(row, Event::Approve, "approve", by)?.published(now)),
+        Answer::Deny => {
+            if row.state != State::AwaitingApproval {
+                return Err("waits for no approval; an answer that was given can be withdrawn");
+            }
+            let mut step = act(row, Event::Reject, "deny", by)?;
+            step.record.reason = Some(Reason::ApprovalDenied);
+            Ok(step)
+        }
+    }
+}
+
+/// What a person says to a request for approval.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    /// Yes, to exactly the request that was shown.
+    Approve,
+    /// No.
+    Deny,
+}
+
+/// Whether this person may answer for this request: not the one who submitted it, and only for the
+/// fingerprint that was shown.
+///
+/// # Errors
+/// Says what stands in the way; nothing changes.
+pub fn may_answer(row: &Operation, shown: &str, by: &Person) -> Result<(), &'static str> {
+    if row.actor.as_deref() == Some(by.name.as_str()) {
+        return Err("the submitting actor cannot answer for its own request");
+    }
+    match &row.fingerprint {
+        Some(stored) if stored.as_str() == shown => Ok(()),
+        Some(_) => Err("the fingerprint is another one; look at the request again"),
+        None => Err("has no fingerprint yet; wait for its first claim"),
+    }
 }
 
 fn act(

@@ -37,6 +37,7 @@ use uuid::Uuid;
 
 use super::{Submission, SubmitError};
 use crate::contract_file::{CheckedContract, Examined};
+use crate::domain::fingerprint::twin_digest;
 use crate::domain::json::JsonLimits;
 use crate::domain::key::{KeyPolicy, OperationKey};
 use crate::domain::lifecycle::State;
@@ -73,16 +74,20 @@ struct Candidate<'a> {
 }
 
 impl Candidate<'_> {
-    /// The row that it would be under `version`, by which it was examined.
-    fn row(&self, version: String, examined: &Examined) -> NewOperation {
-        let submission = self.submission;
+    /// The row that it would be under the contract that it fits.
+    fn row(&self, Fitting { contract, examined }: &Fitting) -> NewOperation {
+        let (submission, contract) = (self.submission, &contract.contract);
+        let digest = || {
+            let Submission { tenant, environment, tool, .. } = submission;
+            twin_digest(tenant, environment, tool, &examined.material.digests)
+        };
         NewOperation {
             id: Uuid::now_v7(),
             tenant: submission.tenant.clone(),
             environment: submission.environment.clone(),
             key: self.key.as_str().to_owned(),
             tool: submission.tool.clone(),
-            tool_version: version,
+            tool_version: contract.version.to_string(),
             fingerprint: examined.material.fingerprint.as_str().to_owned(),
             digests: json!(examined.material.digests).to_string(),
             arguments: submission.arguments.clone(),
@@ -92,15 +97,22 @@ impl Candidate<'_> {
             not_before: submission.not_before,
             distinct_from: submission.distinct_from.clone(),
             traceparent: submission.traceparent.clone(),
+            twin_digest: contract.twins.hold.then(digest),
         }
     }
+}
+
+/// A contract, and what its examination of a submission gave.
+struct Fitting {
+    contract: Arc<CheckedContract>,
+    examined: Examined,
 }
 
 /// A submission held against the record that stands under its key.
 struct Compared {
     same: bool,
     /// The submission by the record's version; `None`: it does not fit, or was not looked at.
-    examined: Option<Examined>,
+    fitting: Option<Fitting>,
 }
 
 impl Publisher {
@@ -250,8 +262,8 @@ impl Publisher {
             }
         };
         let version = version.ok_or(SubmitError::UnknownContract)?;
-        let examined = self.under(connection, asked.0, &version, candidate.submission).await?;
-        Ok(candidate.row(version, &examined))
+        let fitting = self.under(connection, asked.0, &version, candidate.submission).await?;
+        Ok(candidate.row(&fitting))
     }
 
     /// Answers a submission whose key has a record. `None`: it changed meanwhile, look again.
@@ -268,10 +280,20 @@ impl Publisher {
         let compared = self.compare(connection, candidate.submission, loaded).await?;
         let same = compared.same;
         let never_sent = record.state == State::Rejected && !record.may_have_been_sent();
-        if never_sent && (same || never_valid) && record.reason != Some(Reason::SuspectedTwin) {
+        if !same && !never_valid {
+            return Ok(Some(Envelope::mismatch(record)));
+        }
+        let twin_of = if record.reason == Some(Reason::SuspectedTwin) {
+            store::held_behind_key(connection, record.id).await?
+        } else {
+            None
+        };
+        // A suspected twin comes again only with the application's word that a second effect is meant.
+        let meant = twin_of.is_none() || twin_of == candidate.submission.distinct_from;
+        if never_sent && meant {
             return self.reopen(connection, candidate, loaded, compared).await;
         }
-        Ok(Some(if same { told(loaded) } else { Envelope::mismatch(record) }))
+        Ok(Some(if same { told(loaded).behind(twin_of) } else { Envelope::mismatch(record) }))
     }
 
     /// Opens a rejected, never sent record again: the same request under the version it first had,
@@ -285,11 +307,9 @@ impl Publisher {
     ) -> Result<Option<Envelope>, SubmitError> {
         let record = &loaded.operation;
         let new = match compared {
-            Compared { same: true, examined: Some(examined) } => {
-                candidate.row(record.tool_version.clone(), &examined)
-            }
+            Compared { same: true, fitting: Some(fitting) } => candidate.row(&fitting),
             // The same invalid bytes again: the same verdict.
-            Compared { same: true, examined: None } => return Ok(Some(told(loaded))),
+            Compared { same: true, fitting: None } => return Ok(Some(told(loaded))),
             Compared { same: false, .. } => {
                 self.first_row(connection, candidate, &mut Versions::default()).await?
             }
@@ -314,30 +334,28 @@ impl Publisher {
         let other_version =
             submission.tool_version.as_ref().is_some_and(|named| *named != record.tool_version);
         if submission.tool != record.tool || (other_version && record.state != State::Applied) {
-            return Ok(Compared { same: false, examined: None });
+            return Ok(Compared { same: false, fitting: None });
         }
-        let examined =
+        let fitting =
             match self.under(connection, &record.tool, &record.tool_version, submission).await {
-                Ok(examined) => examined,
+                Ok(fitting) => fitting,
                 Err(SubmitError::Arguments(_)) => {
                     let same = loaded.arguments.as_deref() == Some(&submission.arguments);
-                    return Ok(Compared { same, examined: None });
+                    return Ok(Compared { same, fitting: None });
                 }
                 Err(error) => return Err(error),
             };
-        let incoming = &examined.material.fingerprint;
+        let incoming = &fitting.examined.material.fingerprint;
         let same = match (&record.fingerprint, &loaded.arguments) {
             (Some(stored), _) => stored == incoming,
             // Written by SQL and not claimed yet: its fingerprint is computed from its arguments.
             (None, Some(arguments)) => {
-                let contract =
-                    self.contract(connection, &record.tool, &record.tool_version).await?;
-                let stored = contract.examine(&record.tenant, arguments, &self.limits);
+                let stored = fitting.contract.examine(&record.tenant, arguments, &self.limits);
                 stored.is_ok_and(|stored| stored.material.fingerprint == *incoming)
             }
             (None, None) => false,
         };
-        Ok(Compared { same, examined: Some(examined) })
+        Ok(Compared { same, fitting: Some(fitting) })
     }
 
     async fn under(
@@ -346,11 +364,12 @@ impl Publisher {
         tool: &str,
         version: &str,
         submission: &Submission,
-    ) -> Result<Examined, SubmitError> {
+    ) -> Result<Fitting, SubmitError> {
         let contract = self.contract(connection, tool, version).await?;
-        contract
+        let examined = contract
             .examine(&submission.tenant, &submission.arguments, &self.limits)
-            .map_err(SubmitError::Arguments)
+            .map_err(SubmitError::Arguments)?;
+        Ok(Fitting { contract, examined })
     }
 
     /// The registered contract, read once: a version's text never changes.

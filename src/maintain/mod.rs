@@ -4,6 +4,7 @@
 //! - `sweep`: queued or scheduled, due, no outbox row, last message older than a minute doubled with
 //!   each sweep. `maintain.page` records a pass, in the order of their last message.
 //! - expired leases: at once.
+//! - what waits for a date: a job's poll, an unanswered request for approval, a held twin.
 //! - waiters of an ordering key whose turn has come: their wake-up is part of the settle before
 //!   them, so this finds only what a fault lost.
 //! - `oncebox.dead` is drained into `dead_letters`.
@@ -48,6 +49,8 @@ pub struct Counts {
     pub expired: u64,
     /// Records whose turn had come.
     pub waiters: u64,
+    /// Records whose date had come.
+    pub dated: u64,
 }
 
 /// The sweeper: one database connection and where its sweep goes on.
@@ -65,8 +68,8 @@ pub async fn run(settings: MaintainSettings, mut shutdown: watch::Receiver<bool>
     while !shutdown::is_asked(&shutdown) {
         match sweeper.run_once().await {
             Ok(counts) if counts == Counts::default() => {}
-            Ok(Counts { swept, expired, waiters }) => {
-                info!(swept, expired, waiters, "published again")
+            Ok(Counts { swept, expired, waiters, dated }) => {
+                info!(swept, expired, waiters, dated, "published again")
             }
             Err(error) => {
                 warn!(error = &error as &dyn std::error::Error, "sweep failed; trying again")
@@ -111,6 +114,13 @@ impl Sweeper {
                 store::publish_waiters(connection, WAITER_AGE_SECONDS, page).await
             })
             .await;
-        Ok(Counts { swept: swept?.published, expired: expired?, waiters: waiters? })
+        let dated = self
+            .link
+            .transaction(async |connection| {
+                store::publish_dated(connection, WAITER_AGE_SECONDS, page).await
+            })
+            .await;
+        let swept = swept?.published;
+        Ok(Counts { swept, expired: expired?, waiters: waiters?, dated: dated? })
     }
 }

@@ -5,11 +5,14 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use uuid::Uuid;
 
+use super::Context;
 use super::failure::Failure;
+use crate::contract_file;
 use crate::domain::key::OperationKey;
 use crate::domain::operation::{Operation, Timestamp};
 use crate::domain::reason::Reason;
-use crate::store::Which;
+use crate::domain::rule::AttemptRule;
+use crate::store::{self, Connection, StoreError, Which};
 
 /// Reads an operation's id or its whole key; the key names its tenant.
 pub(super) fn which(text: &str) -> Result<Which, Failure> {
@@ -94,4 +97,18 @@ pub(super) fn fields(operation: &Operation) -> Vec<(&'static str, Value)> {
 pub(super) fn object(operation: &Operation) -> Value {
     let members = fields(operation).into_iter().map(|(name, value)| (name.to_owned(), value));
     Value::Object(members.collect())
+}
+
+/// What the record's contract version says about attempts; `None`: the registry does not have it, or
+/// its text can no longer be read.
+pub(super) async fn rule(
+    context: &Context,
+    connection: &mut Connection,
+    row: &Operation,
+) -> Result<Option<AttemptRule>, StoreError> {
+    let worker = &context.config.worker;
+    let registered = store::find(connection, &row.tool, &row.tool_version).await?;
+    let contract = registered
+        .and_then(|registered| contract_file::read(&registered.text, worker.margin).ok());
+    Ok(contract.map(|contract| AttemptRule::of(&contract, worker.margin, worker.stall_margin)))
 }

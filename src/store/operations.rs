@@ -146,7 +146,8 @@ pub async fn predecessors(
 }
 
 /// Writes `steps`, whose records the caller holds locked: the records under their fencing token, the
-/// trace, the messages that fall due, and a message for whoever waited for one that finished.
+/// trace, the messages that fall due, the result events of endings, and a message for whoever waited
+/// for one that finished.
 ///
 /// # Errors
 /// [`StoreError::Fenced`] when a record was not as it was read: roll back.
@@ -165,9 +166,21 @@ pub async fn write(connection: &mut PgConnection, steps: &[&Step]) -> Result<(),
     let due: Vec<(&Operation, Timestamp)> =
         steps.iter().filter_map(|step| step.publish_at.map(|at| (&step.record, at))).collect();
     super::outbox::enqueue(connection, &due).await?;
+    let ended: Vec<&Operation> =
+        steps.iter().filter(|step| step.announces).map(|step| &step.record).collect();
+    super::outbox::announce(connection, &ended).await?;
     let freed: Vec<Uuid> =
         steps.iter().filter(|step| step.frees_order).map(|step| step.record.id).collect();
-    super::outbox::enqueue_next_in_order(connection, &freed).await
+    super::outbox::enqueue_next_in_order(connection, &freed).await?;
+    let asking: Vec<Uuid> =
+        steps.iter().filter(|step| step.asks_approval).map(|step| step.record.id).collect();
+    super::approvals::request(connection, &asking).await?;
+    let twins: Vec<&str> = steps
+        .iter()
+        .filter(|step| step.frees_twins)
+        .filter_map(|step| step.record.twin.as_ref().map(|twin| twin.digest.as_str()))
+        .collect();
+    super::outbox::enqueue_held_twins(connection, &twins).await
 }
 
 /// Gives locked records the next numbers of their ordering keys, under the lock that makes numbers
@@ -211,14 +224,21 @@ async fn update(connection: &mut PgConnection, steps: &[&Step]) -> Result<u64, S
            first_sent_at = n.first_sent_at, key_first_used_at = n.key_first_used_at, downstream_key = n.downstream_key, \
            downstream_key_id = n.downstream_key_id, queued_at = n.queued_at, sweeps = n.sweeps, \
            waiting_for_order = n.waiting, order_released = n.released, effect_reference = n.effect_reference, \
-           response_json = n.response::json, response_dropped = n.response_dropped, updated_at = clock_timestamp() \
+           response_json = n.response::json, response_dropped = n.response_dropped, \
+           attempts_over_at = n.attempts_over_at, provider_job = n.job, accepted_at = n.accepted_at, job_alone = n.job_alone, \
+           lookups = n.lookups, next_lookup_at = n.next_lookup_at, twin_digest = n.twin_digest, held_behind = n.held_behind, \
+           twin_released = n.twin_released, updated_at = clock_timestamp(), \
+           unresolved_since = case when n.status = 'unknown' or n.phase = 'parked' \
+             then coalesce(o.unresolved_since, clock_timestamp()) end \
          from unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[], $7::text[], \
            $8::timestamptz[], $9::timestamptz[], $10::text[], $11::bigint[], $12::int[], $13::int[], $14::int[], \
            $15::timestamptz[], $16::timestamptz[], $17::timestamptz[], $18::text[], $19::text[], $20::timestamptz[], \
-           $21::int[], $22::boolean[], $23::boolean[], $24::text[], $25::text[], $26::boolean[]) \
+           $21::int[], $22::boolean[], $23::boolean[], $24::text[], $25::text[], $26::boolean[], $27::timestamptz[], \
+           $28::text[], $29::timestamptz[], $30::boolean[], $31::int[], $32::timestamptz[], $33::text[], $34::uuid[], $35::boolean[]) \
            as n(id, read_epoch, fingerprint, digests, status, phase, reason, due_at, lease_until, owner, epoch, attempts, \
              lost_claims, deferrals, opened_at, first_sent_at, key_first_used_at, downstream_key, downstream_key_id, \
-             queued_at, sweeps, waiting, released, effect_reference, response, response_dropped) \
+             queued_at, sweeps, waiting, released, effect_reference, response, response_dropped, attempts_over_at, job, \
+             accepted_at, job_alone, lookups, next_lookup_at, twin_digest, held_behind, twin_released) \
          where o.operation_id = n.id and o.claim_epoch = n.read_epoch",
     )
     .bind(column!(|r| r.id))
@@ -247,6 +267,15 @@ async fn update(connection: &mut PgConnection, steps: &[&Step]) -> Result<u64, S
     .bind(column!(|r| r.effect_reference.clone()))
     .bind(column!(|r| r.response.clone()))
     .bind(column!(|r| r.response_dropped))
+    .bind(column!(|r| time(r.attempts_over_at)))
+    .bind(column!(|r| r.job.as_ref().map(|job| job.id.as_str().to_owned())))
+    .bind(column!(|r| time(r.job.as_ref().map(|job| job.accepted_at))))
+    .bind(column!(|r| r.job.as_ref().is_some_and(|job| job.alone)))
+    .bind(column!(|r| number(r.lookups)))
+    .bind(column!(|r| time(r.next_lookup_at)))
+    .bind(column!(|r| r.twin.as_ref().map(|twin| twin.digest.clone())))
+    .bind(column!(|r| r.twin.as_ref().and_then(|twin| twin.held_behind)))
+    .bind(column!(|r| r.twin.as_ref().is_some_and(|twin| twin.released)))
     .execute(connection)
     .await?;
     Ok(done.rows_affected())

@@ -7,7 +7,10 @@ use time::{OffsetDateTime, PrimitiveDateTime};
 use super::StoreError;
 use crate::domain::fingerprint::Fingerprint;
 use crate::domain::lifecycle::State;
-use crate::domain::operation::{DownstreamKey, Lease, Operation, Order, Timestamp, Token};
+use crate::domain::attempt::Job;
+use crate::domain::operation::{
+    DownstreamKey, Lease, Operation, Order, ProviderJob, Timestamp, Token, Twin,
+};
 use crate::domain::reason::Reason;
 
 /// The columns that [`operation`] reads, of a table called `o`.
@@ -16,9 +19,11 @@ macro_rules! operation_columns {
         "o.operation_id, o.tenant_id, o.environment, o.operation_key, o.tool_name, o.tool_version, \
          o.request_fingerprint, o.material_digests::text as material_digests, o.status, o.phase, o.reason, o.due_at, \
          o.lease_until, o.owner, o.claim_epoch, o.attempts, o.lost_claims, o.deferrals, o.opened_at, o.first_sent_at, \
+         o.attempts_over_at, o.provider_job, o.accepted_at, o.job_alone, o.lookups, o.next_lookup_at, o.unresolved_since, \
+         o.twin_digest, o.held_behind, o.twin_released, o.actor, \
          o.key_first_used_at, o.downstream_key, o.downstream_key_id, o.queued_at, o.sweeps, o.ordering_key, \
          o.order_number, o.waiting_for_order, o.order_released, o.effect_reference, \
-         o.response_json::text as response_json, o.response_dropped, o.traceparent, o.updated_at"
+         o.response_json::text as response_json, o.response_dropped, o.results, o.traceparent, o.updated_at"
     };
 }
 pub(super) use operation_columns;
@@ -87,6 +92,22 @@ pub(super) fn operation(row: &PgRow) -> Result<Operation, StoreError> {
         }),
         (Some(_) | None, _) => None,
     };
+    let job = match (row.try_get("provider_job")?, when(row, "accepted_at")?) {
+        (Some::<String>(id), Some(accepted_at)) => Some(ProviderJob {
+            id: Job::new(id).ok_or(StoreError::Unreadable("provider_job"))?,
+            accepted_at,
+            alone: row.try_get("job_alone")?,
+        }),
+        (Some(_) | None, _) => None,
+    };
+    let twin = match row.try_get("twin_digest")? {
+        Some(digest) => Some(Twin {
+            digest,
+            held_behind: row.try_get("held_behind")?,
+            released: row.try_get("twin_released")?,
+        }),
+        None => None,
+    };
     Ok(Operation {
         id: row.try_get("operation_id")?,
         tenant: row.try_get("tenant_id")?,
@@ -108,14 +129,22 @@ pub(super) fn operation(row: &PgRow) -> Result<Operation, StoreError> {
         deferrals: count(row, "deferrals")?,
         opened_at: moment(row, "opened_at")?,
         first_sent_at: when(row, "first_sent_at")?,
+        attempts_over_at: when(row, "attempts_over_at")?,
         key_first_used_at: when(row, "key_first_used_at")?,
         downstream_key,
         queued_at: moment(row, "queued_at")?,
         sweeps: count(row, "sweeps")?,
         order,
+        job,
+        lookups: count(row, "lookups")?,
+        next_lookup_at: when(row, "next_lookup_at")?,
+        unresolved_since: when(row, "unresolved_since")?,
+        twin,
+        actor: row.try_get("actor")?,
         effect_reference: row.try_get("effect_reference")?,
         response: row.try_get("response_json")?,
         response_dropped: row.try_get("response_dropped")?,
+        results: row.try_get("results")?,
         traceparent: row.try_get("traceparent")?,
         updated_at: moment(row, "updated_at")?,
     })

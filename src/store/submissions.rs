@@ -47,6 +47,8 @@ pub struct NewOperation {
     pub distinct_from: Option<String>,
     /// The trace it belongs to.
     pub traceparent: Option<String>,
+    /// What its twins share with it, for tools that hold twins.
+    pub twin_digest: Option<String>,
 }
 
 /// Inserts what is not there yet, with outbox rows and trace, in key order. Answers the ids inserted.
@@ -65,7 +67,7 @@ pub async fn insert_operations(
         };
     }
     let inserted: Vec<Uuid> = sqlx::query_scalar(
-        "select oncebox.insert_operations($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)",
+        "select oncebox.insert_operations($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)",
     )
     .bind(column!(|n| n.id))
     .bind(column!(|n| n.tenant.clone()))
@@ -82,6 +84,7 @@ pub async fn insert_operations(
     .bind(column!(|n| n.not_before.map(database_time)))
     .bind(column!(|n| n.distinct_from.clone()))
     .bind(column!(|n| n.traceparent.clone()))
+    .bind(column!(|n| n.twin_digest.clone()))
     .fetch_one(connection)
     .await?;
     Ok(inserted.into_iter().collect())
@@ -130,7 +133,7 @@ pub async fn reopen_operation(
     new: &NewOperation,
 ) -> Result<bool, StoreError> {
     let opened = sqlx::query_scalar(
-        "select oncebox.reopen_operation($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)",
+        "select oncebox.reopen_operation($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)",
     )
     .bind(seen.id)
     .bind(database_time(seen.updated_at))
@@ -145,6 +148,7 @@ pub async fn reopen_operation(
     .bind(new.not_before.map(database_time))
     .bind(&new.distinct_from)
     .bind(&new.traceparent)
+    .bind(&new.twin_digest)
     .fetch_one(connection)
     .await?;
     Ok(opened)

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 use crate::domain::json::Json;
+use crate::domain::operation::Operation;
 
 /// One attempt at one operation, as a tool sees it. All of it comes from the record, nothing from
 /// the message that brought it.
@@ -30,9 +31,37 @@ pub struct Call {
     pub attempt: u32,
     /// The submission's W3C trace context, passed on as it is.
     pub traceparent: Option<String>,
+    /// On whose behalf: what the submission named. For permissions; a tool need not pass it on.
+    pub actor: Option<String>,
+    /// The provider's job, where one is known.
+    pub job: Option<String>,
+    /// The effect's reference, where one is known: the record's `effect_reference`.
+    pub receipt: Option<String>,
 }
 
-/// Never shows the arguments or the key.
+impl Call {
+    /// The call that a record asks for. `resend`: an earlier attempt may have had an effect.
+    #[must_use]
+    pub fn of(record: Operation, arguments: Json, resend: bool) -> Self {
+        Self {
+            operation_id: record.id,
+            tenant: record.tenant,
+            environment: record.environment,
+            tool: record.tool,
+            tool_version: record.tool_version,
+            arguments: Arc::new(arguments),
+            idempotency_key: record.downstream_key.map(|key| key.key).unwrap_or_default(),
+            resend,
+            attempt: record.attempts,
+            traceparent: record.traceparent,
+            actor: record.actor,
+            job: record.job.map(|job| job.id.as_str().to_owned()),
+            receipt: record.effect_reference,
+        }
+    }
+}
+
+/// Never shows the arguments, the key, the actor, the job or the receipt.
 impl fmt::Debug for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Call")
@@ -52,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_printed_call_keeps_its_arguments_and_key_to_itself() {
+    fn a_printed_call_keeps_what_it_carries_to_itself() {
         let call = Call {
             operation_id: Uuid::nil(),
             tenant: "acme".to_owned(),
@@ -64,9 +93,14 @@ mod tests {
             resend: false,
             attempt: 1,
             traceparent: None,
+            actor: Some("mallory".to_owned()),
+            job: Some("job-77".to_owned()),
+            receipt: Some("receipt-77".to_owned()),
         };
         let shown = format!("{call:?} {call:#?}");
         assert!(shown.contains("tickets.create"));
-        assert!(!shown.contains("top secret") && !shown.contains("downstream-key"), "{shown}");
+        for private in ["top secret", "downstream-key", "mallory", "job-77", "receipt-77"] {
+            assert!(!shown.contains(private), "{shown}");
+        }
     }
 }

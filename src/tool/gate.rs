@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::time::Instant;
 
-use crate::domain::attempt::{Ambiguity, Effect, Learned, NotSent, Receipt, Response};
+use crate::domain::attempt::{Ambiguity, Effect, Job, Learned, NotSent, Receipt, Response};
 
 /// What has to be true before the first byte, checked by whoever owns the claim.
 #[async_trait]
@@ -84,6 +84,12 @@ impl Sending {
     /// the settling's decision, not the tool's.
     pub fn already(self, receipt: Receipt, response: Response) -> Attempted {
         Attempted(Learned::Already(Effect { receipt, response }))
+    }
+
+    /// The provider owns a job for it, which will tell how it ended. Say it only with the job's own
+    /// id: an operation whose job nobody can name could never be followed.
+    pub fn accepted(self, job: Job) -> Attempted {
+        Attempted(Learned::Accepted(job))
     }
 
     /// Definitely no, and never will be.

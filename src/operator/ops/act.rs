@@ -102,9 +102,13 @@ pub(in crate::operator) struct ResolveFlags {
 pub(super) async fn retry(context: &Context, flags: &RetryFlags) -> Result<(), Failure> {
     let by = flags.by.as_deref().unwrap_or("operator");
     let by = person(by, flags.reason.as_deref().unwrap_or_default())?;
-    let acted = act(context, &flags.operation, async |_, row, now| {
-        let decided =
-            if flags.reopen { verbs::reopen(row, now, &by) } else { verbs::retry(row, now, &by) };
+    let acted = act(context, &flags.operation, async |connection, row, now| {
+        let decided = if flags.reopen {
+            verbs::reopen(row, now, &by)
+        } else {
+            let rule = record::rule(context, connection, row).await?;
+            verbs::retry(row, rule.is_some_and(|rule| rule.can_look_up(row)), now, &by)
+        };
         Ok(decided.map_err(|why| advised(row, why)))
     });
     tell(context, &acted.await?, "")
@@ -157,7 +161,9 @@ pub(super) async fn resolve(context: &Context, flags: &ResolveFlags) -> Result<(
         (None, false) => Finding::Compensated,
     };
     let acted = act(context, &flags.operation, async |_, row, now| {
-        Ok(verbs::resolve(row, &finding, now, &by).map_err(|why| not_resolved(row, why)))
+        let stall_margin = context.config.worker.stall_margin;
+        let decided = verbs::resolve(row, &finding, stall_margin, now, &by);
+        Ok(decided.map_err(|why| not_resolved(row, why, stall_margin)))
     });
     let (row, now) = acted.await?;
     let left_open = row.state == State::Unknown;
@@ -171,12 +177,12 @@ pub(super) async fn resolve(context: &Context, flags: &ResolveFlags) -> Result<(
 }
 
 /// Why a finding was refused; when it only came too early, from when on it fits.
-fn not_resolved(row: &Operation, why: &'static str) -> String {
+fn not_resolved(row: &Operation, why: &'static str, stall_margin: Duration) -> String {
     if why != verbs::UNDER_WAY {
         return advised(row, why);
     }
     // The moment is shown in whole milliseconds.
-    let over = verbs::earlier_attempts_over(row).after(Duration::from_millis(1));
+    let over = verbs::earlier_attempts_over(row, stall_margin).after(Duration::from_millis(1));
     let over = record::moment(over);
     format!("{why}; this can be said from {over} on, when it is over for certain")
 }

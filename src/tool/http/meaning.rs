@@ -8,6 +8,7 @@ use crate::domain::contract::HttpRequest;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Meaning {
     Applied,
+    Accepted,
     Already,
     Refused,
     NotNow,
@@ -18,13 +19,11 @@ pub(super) enum Meaning {
 
 impl Meaning {
     /// The contract's lists speak first; then the statuses that mean the same everywhere.
-    ///
-    /// The list `accepted` is not read: this release follows no provider jobs, leaves contracts
-    /// that name one out, and takes such an answer as one that it cannot tell.
     pub(super) fn of(status: StatusCode, http: &HttpRequest) -> Self {
         let code = status.as_u16();
         let lists = [
             (&http.applied, Self::Applied),
+            (&http.accepted, Self::Accepted),
             (&http.already, Self::Already),
             (&http.refused, Self::Refused),
             (&http.not_now, Self::NotNow),
@@ -42,7 +41,12 @@ impl Meaning {
     /// from the status does not get clearer by the body.
     pub(super) fn is_definite(self) -> bool {
         match self {
-            Self::Applied | Self::Already | Self::Refused | Self::NotNow | Self::Denied => true,
+            Self::Applied
+            | Self::Accepted
+            | Self::Already
+            | Self::Refused
+            | Self::NotNow
+            | Self::Denied => true,
             Self::Redirect | Self::Unlisted => false,
         }
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::kit::{effect, http, open, plain_client, send, send_with};
 use super::server::{Server, Step, answer, say};
-use crate::domain::attempt::{Ambiguity, Effect, Learned, Receipt, Response};
+use crate::domain::attempt::{Ambiguity, Effect, Job, Learned, Receipt, Response};
 use crate::domain::contract::HttpRequest;
 use crate::domain::pointer::Pointer;
 
@@ -78,6 +78,31 @@ async fn applied_without_its_receipt_is_ambiguous() {
     }
     let zipped = answer(OK, "Content-Encoding: gzip\r\n", r#"{"ticket_id":"T-1"}"#);
     ambiguous(&[zipped], Ambiguity::Unreadable).await;
+}
+
+/// A provider that took the work says under which name; without one nobody could follow it.
+#[tokio::test]
+async fn an_accepting_answer_is_worth_its_job() {
+    let place = Some(Pointer::parse("/job/id").unwrap());
+    let provider = HttpRequest { accepted: vec![202], job: place, ..http() };
+    let check = async |body: &str, expected: Learned| {
+        let learned = learned_with(&provider, &[answer("202 Accepted", "", body)]).await;
+        assert_eq!(learned, expected, "{body}");
+    };
+    let job = |id: &str| Learned::Accepted(Job::new(id).unwrap());
+    check(r#"{"job":{"id":"J-1"}}"#, job("J-1")).await;
+    check(r#"{"job":{"id":9007199254740993}}"#, job("9007199254740993")).await;
+    let long = format!(r#"{{"job":{{"id":"{}"}}}}"#, "x".repeat(1025));
+    for body in ["{}", r#"{"job":"J-1"}"#, r#"{"job":{"id":""}}"#, r#"{"job":{"id":null}}"#, &long]
+    {
+        check(body, Learned::Ambiguous(Ambiguity::NoJob)).await;
+    }
+    for body in ["", "J-1", r#"{"job":{"id":"J-1"}"#] {
+        check(body, Learned::Ambiguous(Ambiguity::Unreadable)).await;
+    }
+    let nameless = HttpRequest { job: None, ..provider.clone() };
+    let learned = learned_with(&nameless, &[answer("202 Accepted", "", "{}")]).await;
+    assert_eq!(learned, Learned::Ambiguous(Ambiguity::NoJob));
 }
 
 /// A read, or a PUT that answers with nothing: the effect goes by our own id, from every attempt.

@@ -72,6 +72,9 @@ pub(super) fn call() -> Call {
         resend: false,
         attempt: 1,
         traceparent: Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".to_owned()),
+        actor: None,
+        job: None,
+        receipt: None,
     }
 }
 

@@ -1,0 +1,101 @@
+//! Whether an operation may be sent: approvals and grants, as the database holds them.
+//!
+//! What is asked outside the database (a policy, a precondition) ends in the same words, as
+//! [`NotSent::Forbidden`](super::attempt::NotSent). Every check guards sending, never finding out.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::attempt::Denial;
+use super::canonical::{NumberRule, canonical};
+use super::contract::Approval;
+use super::json::Json;
+use super::operation::Timestamp;
+use super::pointer::Pointer;
+
+/// What the database says about sending.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Permission {
+    /// It may be sent.
+    Allowed,
+    /// A person has to be asked first.
+    NeedsApproval,
+    /// It may not be sent.
+    Denied(Denial),
+}
+
+/// Where an approval stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ApprovalState {
+    /// Nobody has answered.
+    Requested,
+    /// A person said yes, for a time.
+    Approved {
+        /// Until when it holds.
+        expires_at: Timestamp,
+    },
+    /// A person said no.
+    Denied,
+    /// It was taken back.
+    Withdrawn,
+}
+
+/// One row of table `grants` that is in force now.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Grant {
+    /// Places with the values that the grant is limited to; empty: none.
+    pub arguments: BTreeMap<Pointer, Vec<Json>>,
+}
+
+/// Whether a request with these arguments needs an approval.
+#[must_use]
+pub fn approval_needed(approval: &Approval, arguments: &Json) -> bool {
+    approval.when.is_empty()
+        || approval.when.iter().any(|(place, values)| is_one_of(arguments, place, values))
+}
+
+/// Whether one of `grants` allows these arguments. A place that is not there fits no limit.
+#[must_use]
+pub fn granted(grants: &[Grant], arguments: &Json) -> bool {
+    grants.iter().any(|grant| {
+        grant.arguments.iter().all(|(place, values)| is_one_of(arguments, place, values))
+    })
+}
+
+/// Both answers together. `granted` is `None` where the contract asks for no grant, `approval` where
+/// it needs none; `Some(None)` is an approval that nobody was asked for.
+#[must_use]
+pub fn permission(
+    granted: Option<bool>,
+    approval: Option<Option<ApprovalState>>,
+    now: Timestamp,
+    margin: Duration,
+) -> Permission {
+    if granted == Some(false) {
+        return Permission::Denied(Denial::NotAuthorized);
+    }
+    match approval {
+        None => Permission::Allowed,
+        Some(None | Some(ApprovalState::Requested)) => Permission::NeedsApproval,
+        Some(Some(ApprovalState::Denied)) => Permission::Denied(Denial::ApprovalDenied),
+        Some(Some(ApprovalState::Withdrawn)) => Permission::Denied(Denial::ApprovalWithdrawn),
+        Some(Some(ApprovalState::Approved { expires_at })) => {
+            if now.after(margin) < expires_at {
+                Permission::Allowed
+            } else {
+                Permission::Denied(Denial::ApprovalExpired)
+            }
+        }
+    }
+}
+
+/// Equal as decimal numbers too: a limit of 10 also means 10.0, whoever wrote it.
+fn is_one_of(arguments: &Json, place: &Pointer, values: &[Json]) -> bool {
+    let same = |value: &Json| canonical(value, NumberRule::Numeric);
+    arguments
+        .at(place)
+        .is_some_and(|found| values.iter().any(|value| same(value) == same(found)))
+}

@@ -1,0 +1,299 @@
+//! Decides how an operation that may have been sent is found out about, and what was found out.
+//!
+//! An absence proves something only if no earlier attempt can still make the effect, and if an
+//! effect that was made would be visible by now. What a look-up found out about a *pending* record
+//! may lead to another send. An *unknown* record has been put before people: a look-up may end it,
+//! never send it (ADR 0014).
+
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::attempt::Ambiguity;
+use super::contract::AbsentRule;
+use super::evidence::Evidence;
+use super::lifecycle::{Event, State};
+use super::operation::{Operation, Timestamp};
+use super::reason::Reason;
+use super::retry;
+use super::rule::{AttemptRule, LookupRule, Resend};
+use super::settle::{Settle, prove, unconfirmed};
+use super::step::{Step, Trace};
+
+/// What recovery does next with an operation that may have been sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// Send again: it does no harm.
+    Send,
+    /// Ask the downstream.
+    LookUp,
+    /// Nothing here can find out: unknown, for this reason.
+    Stop(Reason),
+}
+
+/// The next step of recovery for `row`, whose first send is unproved.
+#[must_use]
+pub fn way(row: &Operation, now: Timestamp, rule: &AttemptRule) -> Way {
+    // Only the record of a refused second send says so: another send would not be answered better.
+    let refused = row.reason == Some(Reason::RefusedAfterUnproved);
+    let exhausted = row.attempts >= rule.attempts;
+    if !refused && !exhausted && rule.may_resend(row, now) {
+        return Way::Send;
+    }
+    if rule.can_look_up(row) && row.lookups < rule.attempts {
+        return Way::LookUp;
+    }
+    Way::Stop(if refused {
+        Reason::RefusedAfterUnproved
+    } else if exhausted {
+        Reason::AttemptsExhausted
+    } else if row.reason == Some(Reason::MayHaveBeenSent) {
+        Reason::MayHaveBeenSent
+    } else if rule.window_end(row).is_some_and(|end| now >= end) {
+        Reason::WindowClosed
+    } else if row.lease.is_some() {
+        Reason::WorkerLost
+    } else {
+        Reason::NoProof
+    })
+}
+
+/// Where a look-up's answer came from.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Asked {
+    /// When the question was taken up, by the database's clock: nothing that happened later is in
+    /// the answer.
+    pub at: Timestamp,
+    /// A sample from 0 to 1 for the next wait.
+    pub jitter: f64,
+}
+
+/// Decides what a look-up makes of the pending `row`, whose owner still holds the claim.
+pub(super) fn looked_up(
+    row: &Operation,
+    evidence: &Evidence,
+    asked: Asked,
+    now: Timestamp,
+    rule: &AttemptRule,
+) -> Step {
+    let mut step = Step::from(row);
+    step.record.lost_claims = 0;
+    match meaning(row, evidence, asked.at, rule) {
+        Meaning::ProvedAbsent => absent(step, now, rule),
+        Meaning::TooEarly(over) => {
+            let due = over.max(now.after(retry::delay(rule, 1, asked.jitter)));
+            again(step, Reason::Ambiguous, "absent_too_early", due)
+        }
+        Meaning::Nothing(code) => {
+            step.record.lookups = step.record.lookups.saturating_add(1);
+            let due = now.after(retry::delay(rule, step.record.lookups, asked.jitter));
+            let reason = row.reason.unwrap_or(Reason::Ambiguous);
+            if step.record.lookups >= rule.attempts {
+                let why =
+                    if refused(row) { Reason::RefusedAfterUnproved } else { Reason::NoProof };
+                return lose_track(step, why, due, rule);
+            }
+            again(step, reason, code, due)
+        }
+    }
+}
+
+/// Decides what a look-up makes of an unknown `row`. Role maintain asks, and owns no claim.
+///
+/// `give_up` after it became unknown the asking ends: a person is the last to ask.
+#[must_use]
+pub fn reconcile(
+    row: &Operation,
+    evidence: &Evidence,
+    asked: Asked,
+    now: Timestamp,
+    rule: &AttemptRule,
+) -> Settle {
+    match evidence {
+        Evidence::Found(effect) => return prove(row, None, effect),
+        // The same again says nothing new: it is asked again later.
+        Evidence::Unconfirmed(_, why) if row.reason == Some(why.reason()) => {}
+        Evidence::Unconfirmed(effect, why) => return unconfirmed(row, effect, *why),
+        Evidence::Absent | Evidence::JobFailed | Evidence::JobRuns | Evidence::CannotTell(_) => {}
+    }
+    if row.state != State::Unknown {
+        return Settle::Acknowledged;
+    }
+    let mut step = Step::from(row);
+    let job_failed = *evidence == Evidence::JobFailed && row.job.as_ref().is_some_and(|j| j.alone);
+    let found = meaning(row, evidence, asked.at, rule);
+    if job_failed {
+        return write(ended(step, Reason::JobFailed));
+    }
+    let next = match found {
+        Meaning::ProvedAbsent if contradicted(row) => None,
+        Meaning::ProvedAbsent => {
+            return write(match rule.lookup.map(|lookup| lookup.when_absent) {
+                Some(AbsentRule::Operator) | None => for_a_person(step),
+                Some(AbsentRule::Resend) => ended(step, after_absence(row)),
+            });
+        }
+        Meaning::TooEarly(over) => Some(over),
+        Meaning::Nothing(_) => Some(now),
+    };
+    step.record.lookups = row.lookups.saturating_add(1);
+    let wait = retry::delay(rule, step.record.lookups, asked.jitter);
+    let since = row.unresolved_since.unwrap_or(row.opened_at);
+    step.record.next_lookup_at =
+        next.map(|at| at.max(now.after(wait))).filter(|at| at.since(since) <= rule.give_up);
+    if step.record.next_lookup_at.is_none() {
+        step = step.traced(Trace::with("unknown", json!({ "lookups": "given_up" })));
+    }
+    write(step)
+}
+
+/// The record when nobody can be asked although a look-up was planned: its contract is another now.
+#[must_use]
+pub fn not_askable(row: &Operation) -> Step {
+    let mut step = Step::from(row);
+    step.record.next_lookup_at = None;
+    step.traced(Trace::with("unknown", json!({ "lookups": "given_up" })))
+}
+
+/// What an answer says about the effect, at the time that it was asked for.
+enum Meaning {
+    /// There was no effect, and none will come of an attempt so far.
+    ProvedAbsent,
+    /// It is not there, but may still come, or become visible, until then.
+    TooEarly(Timestamp),
+    /// Nothing.
+    Nothing(&'static str),
+}
+
+fn meaning(row: &Operation, evidence: &Evidence, asked: Timestamp, rule: &AttemptRule) -> Meaning {
+    match (evidence, rule.lookup) {
+        // A provider that has the job may make the effect at any time.
+        (Evidence::Absent, _) if row.job.is_some() => Meaning::Nothing("job_runs"),
+        (Evidence::Absent, Some(lookup)) if lookup.authoritative => {
+            let over = attempts_over(row, rule).after(lookup.visible_after);
+            if asked >= over { Meaning::ProvedAbsent } else { Meaning::TooEarly(over) }
+        }
+        (Evidence::Absent, _) => Meaning::Nothing("absent_without_authority"),
+        (Evidence::CannotTell(why), _) => Meaning::Nothing(why.code()),
+        (Evidence::JobRuns, _) => Meaning::Nothing("job_runs"),
+        (Evidence::JobFailed, _) => Meaning::Nothing("job_failed"),
+        (Evidence::Found(_) | Evidence::Unconfirmed(..), _) => Meaning::Nothing("found"),
+    }
+}
+
+/// When no attempt so far can still make an effect. A record that says nothing of it was marked by
+/// somebody who did not know (a requeue, a restore): its last change stands for the attempt.
+fn attempts_over(row: &Operation, rule: &AttemptRule) -> Timestamp {
+    row.attempts_over_at.unwrap_or_else(|| row.updated_at.after(rule.stall_margin))
+}
+
+/// When the attempt that ended `why` at `now` can make no effect any more. One that the downstream
+/// answered is over; where nobody answered, a slow service may still act on it.
+#[must_use]
+pub(super) fn attempt_over(why: Ambiguity, now: Timestamp, rule: &AttemptRule) -> Timestamp {
+    if why.was_answered() { now } else { now.after(rule.stall_margin) }
+}
+
+/// The first look-up after an attempt whose outcome is open: not before an effect could be seen.
+pub(super) fn first_look(now: Timestamp, wait: Duration, lookup: Option<LookupRule>) -> Timestamp {
+    now.after(wait.max(lookup.map(|lookup| lookup.visible_after).unwrap_or_default()))
+}
+
+/// Proved: nothing was done. Made now, if the contract says so and nothing else speaks against it.
+fn absent(mut step: Step, now: Timestamp, rule: &AttemptRule) -> Step {
+    let row = step.record.clone();
+    step = step.traced(reconciled("absent"));
+    if rule.lookup.is_none_or(|lookup| lookup.when_absent == AbsentRule::Operator) {
+        return for_a_person(step);
+    }
+    step.record.nothing_was_done();
+    step.record.lookups = 0;
+    if refused(&row) {
+        return fail(step, Reason::Refused);
+    }
+    if row.attempts >= rule.attempts {
+        return fail(step, Reason::AttemptsExhausted);
+    }
+    again(step, Reason::ProvedAbsent, "proved_absent", now)
+}
+
+/// An unknown record of which it is proved that nothing was done. It is not sent by itself: people
+/// were told that the effect may exist, and one of them may have made it by hand meanwhile.
+fn ended(mut step: Step, reason: Reason) -> Step {
+    step = step.traced(reconciled("absent"));
+    step.record.nothing_was_done();
+    step.record.token = step.record.token.next();
+    let settled = json!({ "status": "failed_permanent", "reason": reason.code() });
+    step.moved(Event::ProveAbsent, Some(reason)).traced(Trace::with("settled", settled))
+}
+
+/// Absent, and the contract wants a person to decide whether the effect is made.
+fn for_a_person(step: Step) -> Step {
+    let reason = Reason::AbsentNeedsDecision;
+    let traced = Trace::with("unknown", json!({ "reason": reason.code() }));
+    let mut step = step.moved(Event::LoseTrack, Some(reason)).traced(traced);
+    step.record.reason = Some(reason);
+    step.record.next_lookup_at = None;
+    step
+}
+
+/// The reason of an unknown record that turned out to have had no effect.
+fn after_absence(row: &Operation) -> Reason {
+    let kept = [
+        Reason::NotAuthorized,
+        Reason::ApprovalDenied,
+        Reason::ApprovalExpired,
+        Reason::ApprovalWithdrawn,
+        Reason::AttemptsExhausted,
+    ];
+    if refused(row) {
+        return Reason::Refused;
+    }
+    row.reason.filter(|reason| kept.contains(reason)).unwrap_or(Reason::ProvedAbsent)
+}
+
+/// Evidence of an effect stands against the absence: a person weighs both.
+fn contradicted(row: &Operation) -> bool {
+    row.effect_reference.is_some() || row.reason == Some(Reason::Conflict)
+}
+
+fn refused(row: &Operation) -> bool {
+    row.reason == Some(Reason::RefusedAfterUnproved)
+}
+
+fn again(step: Step, reason: Reason, code: &'static str, due: Timestamp) -> Step {
+    step.moved(Event::Schedule, Some(reason))
+        .traced(Trace::with("retry_scheduled", json!({ "why": code })))
+        .published(due)
+}
+
+fn fail(step: Step, reason: Reason) -> Step {
+    let ended = json!({ "status": "failed_permanent", "reason": reason.code() });
+    step.moved(Event::Fail, Some(reason)).traced(Trace::with("settled", ended))
+}
+
+/// Unknown from here on. If there is somebody to ask, role maintain goes on asking at `look_at`.
+pub(super) fn lose_track(
+    step: Step,
+    reason: Reason,
+    look_at: Timestamp,
+    rule: &AttemptRule,
+) -> Step {
+    let mut step = step
+        .moved(Event::LoseTrack, Some(reason))
+        .traced(Trace::with("unknown", json!({ "reason": reason.code() })));
+    let askable = rule.resend != Resend::InTransaction && rule.can_look_up(&step.record);
+    step.record.next_lookup_at = askable.then_some(look_at);
+    step
+}
+
+fn reconciled(found: &'static str) -> Trace {
+    Trace::with("reconciled", json!({ "found": found }))
+}
+
+fn write(step: Step) -> Settle {
+    Settle::Write(Box::new(step))
+}
