@@ -17,8 +17,8 @@ fn decide_with(
     resend: Resend,
     alone: bool,
 ) -> Claim {
-    let key = downstream_key("fresh");
-    let claimant = Claimant { owner: "worker-2", alone, downstream_key: &key };
+    let claimant =
+        Claimant { owner: "worker-2", alone, downstream_key: &|| downstream_key("fresh") };
     decide(row, recomputed, predecessor, NOW, &rule(resend), &claimant)
 }
 
