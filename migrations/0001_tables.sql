@@ -12,7 +12,9 @@ comment on table oncebox.settings is 'Deployment switches that SQL functions nee
 insert into oncebox.settings (name, value) values ('key_allows_email', 'off'), ('wake_by_notify', 'on');
 
 create table oncebox.contracts (
-    tool_name       text collate "C" not null check (tool_name ~ '^[a-z0-9]([a-z0-9_.-]{0,62}[a-z0-9])?$'),
+    -- `results` is the outbox's own queue, of result events.
+    tool_name       text collate "C" not null
+        check (tool_name ~ '^[a-z0-9]([a-z0-9_.-]{0,62}[a-z0-9])?$' and tool_name <> 'results'),
     tool_version    text collate "C" not null check (octet_length(tool_version) between 1 and 64),
     contract_text   text not null check (octet_length(contract_text) <= 1048576),
     material_digest text not null check (octet_length(material_digest) <= 100),
@@ -20,10 +22,12 @@ create table oncebox.contracts (
     -- Whom an unknown goes to, and how soon they answer: for lists of what is overdue.
     owner           text check (octet_length(owner) <= 1000),
     respond_within  interval,
+    results         boolean not null default false,
     registered_at   timestamptz not null default clock_timestamp(),
     primary key (tool_name, tool_version)
 );
 comment on table oncebox.contracts is 'Each version''s whole text, for ever: old operations are compared under their own version.';
+comment on column oncebox.contracts.results is 'Whether operations submitted from now on announce how they end. Not material: may change with the file.';
 create unique index contracts_one_current on oncebox.contracts (tool_name) where is_current;
 
 create table oncebox.operations (
@@ -46,6 +50,8 @@ create table oncebox.operations (
     actor               text check (octet_length(actor) <= 200),
     traceparent         text check (octet_length(traceparent) <= 200),
     distinct_from       text check (octet_length(distinct_from) <= 1400),
+    -- As the contract said when the operation was submitted: who writes an ending need not know the contract.
+    results             boolean not null default false,
     response_json       json,
     response_dropped    boolean not null default false,
     effect_reference    text check (octet_length(effect_reference) <= 1024),
@@ -121,11 +127,17 @@ create table oncebox.outbox (
     -- relay that dies gives the row back by doing nothing.
     due_at        timestamptz not null,
     attempts      integer not null default 0,
-    last_error    text check (octet_length(last_error) <= 200)
+    last_error    text check (octet_length(last_error) <= 200),
+    -- A result event: its routing key, and the envelope as it was when the record came to this status.
+    -- The record moves on, and an event must not say something else because it was published late.
+    event_routing text collate "C" check (octet_length(event_routing) <= 200),
+    event_body    json check (octet_length(event_body::text) <= 16384),
+    constraint outbox_event_in_its_own_queue
+        check ((queue = 'results') = (event_routing is not null) and (event_routing is null) = (event_body is null))
 ) with (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
 create index outbox_due on oncebox.outbox (queue, due_at, id);
 create index outbox_operation on oncebox.outbox (operation_id);
-comment on table oncebox.outbox is 'Messages not yet confirmed by the broker. Removed after the confirm, never before.';
+comment on table oncebox.outbox is 'Messages not yet confirmed by the broker. Removed after the confirm, never before. A row of queue results is a result event and publishes no operation.';
 
 create table oncebox.operation_events (
     event_id     bigint generated always as identity primary key,

@@ -147,10 +147,12 @@ begin
     ), record as (
         insert into oncebox.operations (
             operation_id, tenant_id, environment, operation_key, tool_name, tool_version,
-            request_fingerprint, material_digests, arguments, metadata, actor, traceparent, distinct_from,
+            request_fingerprint, material_digests, arguments, metadata, actor, traceparent, distinct_from, results,
             due_at, opened_at, queued_at, ordering_key, order_number, twin_digest, created_at, updated_at)
         select s.id, s.tenant, s.environment, s.key, s.tool, s.version, s.fingerprint, s.digest::json,
                s.arguments_text::json, s.metadata_text::json, s.actor, s.traceparent, s.distinct_from,
+               exists (select from oncebox.contracts c
+                       where c.tool_name = s.tool and c.tool_version = s.version and c.results),
                s.due, clock_timestamp(), s.due,
                s.ordering_key, s.order_number, s.twin_digest, clock_timestamp(), clock_timestamp()
         from submission s
@@ -200,6 +202,8 @@ begin
         tool_version = version, request_fingerprint = fingerprint, material_digests = digest::json,
         arguments = arguments_text::json, metadata = metadata_text::json, actor = reopen_operation.actor,
         traceparent = reopen_operation.traceparent, distinct_from = reopen_operation.distinct_from,
+        results = exists (select from oncebox.contracts c
+                          where c.tool_name = reopen_operation.tool and c.tool_version = version and c.results),
         attempts = 0, deferrals = 0, lost_claims = 0, sweeps = 0, lookups = 0,
         provider_job = null, accepted_at = null, job_alone = false,
         twin_digest = reopen_operation.twin_digest, held_behind = null, twin_released = false,

@@ -78,6 +78,7 @@ pub mod ingress;
 pub mod relay;
 pub mod consumer;
 pub mod tool;
+pub mod reconcile;
 pub mod maintain;
 pub mod operator;
 pub mod store;
@@ -85,6 +86,7 @@ pub mod broker;
 pub mod config;
 pub mod runtime;
 pub mod telemetry;
+mod chance;
 
 /// The README's Rust, compiled with the other examples.
 #[cfg(doctest)]

@@ -8,20 +8,24 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 use tracing::{error, info, warn};
 
 use crate::broker::BrokerError;
 use crate::config::{Config, Roles, Worker, contract_secret};
-use crate::consumer::{self, Served, Serving, WorkerSettings};
+use crate::consumer::{self, Served, WorkerSettings};
 use crate::contract_file::{CheckedContract, LoadedContract};
 use crate::domain::contract::EffectClass;
 use crate::domain::contract::template::SecretRef;
 use crate::domain::rule::AttemptRule;
 use crate::maintain::{self, MaintainSettings};
+use crate::reconcile::{self, ReconcileSettings};
 use crate::relay::{self, RelaySettings};
 use crate::store::{self, Link, Registered, StoreError};
 use crate::tool::http::HttpClient;
-use crate::tool::{DownstreamSecret, ServedTool, Tool, ToolKind, TransactionalTool};
+use crate::tool::{
+    Authorizer, Authorizers, DownstreamSecret, Outside, ServedTool, Serving, Tool, TransactionalTool,
+};
 
 /// Why the roles could not be started.
 #[derive(Debug, thiserror::Error)]
@@ -48,10 +52,12 @@ pub enum RuntimeError {
     Fault,
 }
 
-/// Tools written in Rust that this process adds to its contracts, by (tool, version).
+/// What is written in Rust and added to this process's contracts: tools by (tool, version), and
+/// authorizers by name.
 #[derive(Default, Clone)]
 pub struct RustTools {
     tools: Vec<(String, String, RustTool)>,
+    authorizers: Authorizers,
 }
 
 #[derive(Clone)]
@@ -86,6 +92,20 @@ impl RustTools {
         self
     }
 
+    /// Adds an authorizer, for contracts that say `authorization: {code: name}`. A contract that names
+    /// one which is not there is not served.
+    #[must_use]
+    pub fn with_authorizer(mut self, name: &str, code: Arc<dyn Authorizer>) -> Self {
+        self.authorizers.add(name, code);
+        self
+    }
+
+    /// The authorizers, for whoever hands out results.
+    #[must_use]
+    pub fn authorizers(&self) -> &Authorizers {
+        &self.authorizers
+    }
+
     fn find(&self, tool: &str, version: &str) -> Option<&RustTool> {
         self.tools.iter().find(|(t, v, _)| t == tool && v == version).map(|(_, _, code)| code)
     }
@@ -102,8 +122,14 @@ pub async fn run(
     shutdown: watch::Receiver<bool>,
 ) -> Result<(), RuntimeError> {
     let mut running = JoinSet::new();
+    let mut known = None;
     if roles.worker {
-        let (settings, served) = worker(&config, &tools).await?;
+        let settings = worker(&config)?;
+        let served = serve(&config, &tools).await?;
+        if served.versions().is_empty() {
+            return Err(RuntimeError::NothingToServe);
+        }
+        known = Some(served.all());
         running.spawn(consumer::run(settings, served, shutdown.clone()));
     }
     if roles.relay {
@@ -119,6 +145,7 @@ pub async fn run(
             page: config.maintain.page,
         };
         running.spawn(maintain::run(maintain, shutdown.clone()));
+        running.spawn(reconcile(config, tools, known, shutdown.clone()));
     }
     info!(worker = roles.worker, relay = roles.relay, maintain = roles.maintain, "running");
     while let Some(ended) = running.join_next().await {
@@ -135,6 +162,39 @@ pub async fn run(
     Ok(())
 }
 
+/// Looks unknown operations up, with the tools of this process; those of the worker, where it has one.
+async fn reconcile(
+    config: Config,
+    tools: RustTools,
+    mut known: Option<Vec<Arc<Serving>>>,
+    mut shutdown: watch::Receiver<bool>,
+) {
+    let served = loop {
+        if let Some(served) = known.take() {
+            break served;
+        }
+        match serve(&config, &tools).await {
+            Ok(served) => known = Some(served.all()),
+            Err(error) => {
+                warn!(error = &error as &dyn std::error::Error, "no tools yet; trying again");
+                let stopped = timeout(SERVE_AGAIN, shutdown.wait_for(|stop| *stop)).await;
+                if stopped.is_ok() {
+                    return;
+                }
+            }
+        }
+    };
+    if served.is_empty() {
+        warn!("no contract is served here: this process looks up no unknown operations");
+    }
+    let database = config.database.url.clone();
+    let settings = ReconcileSettings { database, every: config.maintain.every };
+    reconcile::run(settings, served, shutdown).await;
+}
+
+/// Between tries of a role that needs its contracts and no database to start.
+const SERVE_AGAIN: Duration = Duration::from_secs(5);
+
 /// The settings of one of the process's relays; they share its window.
 fn relay_settings(config: &Config, number: u32) -> RelaySettings {
     RelaySettings {
@@ -148,13 +208,9 @@ fn relay_settings(config: &Config, number: u32) -> RelaySettings {
     }
 }
 
-async fn worker(
-    config: &Config,
-    tools: &RustTools,
-) -> Result<(WorkerSettings, Served), RuntimeError> {
+fn worker(config: &Config) -> Result<WorkerSettings, RuntimeError> {
     let secret = config.downstream_secret.as_ref().ok_or(RuntimeError::NoSecret)?;
-    let served = serve(config, tools).await?;
-    let settings = WorkerSettings {
+    Ok(WorkerSettings {
         database: config.database.url.clone(),
         broker: config.broker_settings("oncebox worker"),
         name: config
@@ -167,8 +223,7 @@ async fn worker(
         margin: config.worker.margin,
         drain: config.worker.drain,
         secret: DownstreamSecret::new(secret.current_id(), secret.current()),
-    };
-    Ok((settings, served))
+    })
 }
 
 /// Reads the contracts, registers what is missing and makes ready what can be served. A tool that
@@ -191,6 +246,7 @@ pub async fn serve(config: &Config, tools: &RustTools) -> Result<Served, Runtime
                     contract.version.as_str(),
                     text,
                     &digest,
+                    store::Immaterial::of(contract),
                 )
                 .await
             })
@@ -201,9 +257,6 @@ pub async fn serve(config: &Config, tools: &RustTools) -> Result<Served, Runtime
                 error!(tool = %loaded.contract.tool, version = %loaded.contract.version, why, "tool is not served");
             }
         }
-    }
-    if served.versions().is_empty() {
-        return Err(RuntimeError::NothingToServe);
     }
     Ok(served)
 }
@@ -234,30 +287,38 @@ fn make_ready(
     let contract =
         CheckedContract::read(&loaded.text, worker.margin).map_err(|error| error.to_string())?;
     let shared = Arc::new(loaded.contract.clone());
+    let outside = Outside {
+        client: Arc::clone(client),
+        secrets: &contract_secret,
+        authorizers: &tools.authorizers,
+    };
     let tool = match tools.find(shared.tool.as_str(), shared.version.as_str()) {
-        Some(RustTool::Effect(code)) => ServedTool::rust(shared, Arc::clone(code)),
-        Some(RustTool::Transactional(code)) => ServedTool::transactional(shared, Arc::clone(code)),
+        Some(RustTool::Effect(code)) => ServedTool::rust(shared, Arc::clone(code), &outside),
+        Some(RustTool::Transactional(code)) => {
+            ServedTool::transactional(shared, Arc::clone(code), &outside)
+        }
         None if shared.effect_class == EffectClass::Transactional => {
             return Err("a transactional tool needs its Rust code in this process".to_owned());
         }
-        None => ServedTool::http(shared, Arc::clone(client), &contract_secret),
+        None => ServedTool::http(shared, &outside),
     };
     let tool = Arc::new(tool.map_err(|error| error.to_string())?);
     tell_of_missing_secrets(&tool);
-    let rule = AttemptRule::of(&contract.contract, worker.margin, worker.stall_margin);
+    let mut rule =
+        AttemptRule::of(&contract.contract, worker.margin, worker.stall_margin);
+    rule.asks_before_send = tool.asks_before_send();
     Ok(Serving { contract, rule, tool })
 }
 
 /// A tool whose secrets are missing is served all the same: its operations wait, and are sent when a
 /// worker starts that has them. The log says so at once, not at the first attempt.
 fn tell_of_missing_secrets(served: &ServedTool) {
-    let ToolKind::Http(tool) = served.kind() else { return };
-    for missing in tool.missing_secrets() {
+    for missing in served.missing_secrets() {
         let contract = served.contract();
         let name = match missing {
             SecretRef::Env(name) => format!("${{env:{name}}}"),
             SecretRef::File(path) => format!("${{file:{path}}}"),
         };
-        warn!(tool = %contract.tool, version = %contract.version, missing = name, "nothing is sent until this is set");
+        warn!(tool = %contract.tool, version = %contract.version, missing = name, "what needs this is neither sent nor asked until it is set");
     }
 }

@@ -1,6 +1,7 @@
 //! What the service has done: its effects, counted where they happen.
 
 use std::collections::{BTreeMap, HashMap};
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -12,6 +13,12 @@ pub(crate) struct Effect {
     pub(crate) key: String,
     /// The receipt: `ticket_id` or `message_id`.
     pub(crate) id: String,
+    /// The caller's own name for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) reference: Option<String>,
+    /// The job that made it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) job: Option<String>,
     pub(crate) request: Value,
 }
 
@@ -20,6 +27,17 @@ pub(crate) struct Effect {
 pub(crate) enum Kind {
     Ticket,
     Mail,
+}
+
+/// What a request asks for.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct Wanted {
+    pub(crate) kind: Kind,
+    /// Under which it counts: the `Idempotency-Key`, else the reference, else the subject line.
+    pub(crate) key: String,
+    pub(crate) reference: Option<String>,
+    /// To compare a repetition with.
+    pub(crate) request: Value,
 }
 
 impl Effect {
@@ -40,12 +58,29 @@ pub(crate) enum Outcome {
     Mismatch,
 }
 
-/// All effects, and the tickets by their key.
+/// What a ticket is asked for by.
+pub(crate) enum By {
+    Key(String),
+    Reference(String),
+    /// The receipt.
+    Id(String),
+}
+
+/// A ticket, and when this process learned of it.
+struct Ticket {
+    effect: Effect,
+    made: Instant,
+}
+
+/// All effects counted; the tickets with what they are found by, the first of a key or reference.
 #[derive(Default)]
 pub(crate) struct Ledger {
     total: u64,
     by_key: BTreeMap<String, u64>,
-    tickets: HashMap<String, Effect>,
+    tickets: Vec<Ticket>,
+    keys: HashMap<String, usize>,
+    references: HashMap<String, usize>,
+    ids: HashMap<String, usize>,
 }
 
 impl Ledger {
@@ -61,29 +96,39 @@ impl Ledger {
         Ok(ledger)
     }
 
-    /// Makes the effect that `request` asks for, unless `deduplicate` and its key says it was made.
-    pub(crate) fn apply(
-        &mut self,
-        kind: Kind,
-        key: &str,
-        request: &Value,
-        deduplicate: bool,
-    ) -> Outcome {
-        match self.tickets.get(key) {
-            Some(earlier) if deduplicate && earlier.request != *request => Outcome::Mismatch,
-            Some(earlier) if deduplicate => Outcome::Repeated(earlier.clone()),
-            _ => {
-                let prefix = if kind == Kind::Ticket { 'T' } else { 'M' };
-                let id = format!("{prefix}-{}", self.total + 1);
-                let effect = Effect { kind, key: key.to_owned(), id, request: request.clone() };
-                self.record(&effect);
-                Outcome::New(effect)
-            }
+    /// Makes the effect that is wanted, unless `deduplicate` and its key says it was made.
+    pub(crate) fn apply(&mut self, wanted: &Wanted, deduplicate: bool) -> Outcome {
+        let earlier = self.keys.get(&wanted.key).and_then(|index| self.tickets.get(*index));
+        match earlier.filter(|_| deduplicate) {
+            Some(earlier) if earlier.effect.request != wanted.request => Outcome::Mismatch,
+            Some(earlier) => Outcome::Repeated(earlier.effect.clone()),
+            None => Outcome::New(self.make(wanted, None)),
         }
     }
 
-    pub(crate) fn ticket(&self, key: &str) -> Option<&Effect> {
-        self.tickets.get(key)
+    /// Makes the effect, whatever was made before.
+    pub(crate) fn make(&mut self, wanted: &Wanted, job: Option<&str>) -> Effect {
+        let Wanted { kind, key, reference, request } = wanted.clone();
+        let prefix = if kind == Kind::Ticket { 'T' } else { 'M' };
+        let id = format!("{prefix}-{}", self.total + 1);
+        let effect = Effect { kind, key, id, reference, job: job.map(str::to_owned), request };
+        self.record(&effect);
+        effect
+    }
+
+    /// The ticket, if it was made at least `age` ago.
+    pub(crate) fn ticket(&self, by: &By, age: Duration) -> Option<&Effect> {
+        let index = match by {
+            By::Key(key) => self.keys.get(key),
+            By::Reference(reference) => self.references.get(reference),
+            By::Id(id) => self.ids.get(id),
+        };
+        let ticket = self.tickets.get(*index?)?;
+        (ticket.made.elapsed() >= age).then_some(&ticket.effect)
+    }
+
+    pub(crate) fn tickets(&self) -> impl Iterator<Item = &Effect> {
+        self.tickets.iter().map(|ticket| &ticket.effect)
     }
 
     pub(crate) fn summary(&self, requests: u64) -> Value {
@@ -94,7 +139,13 @@ impl Ledger {
         self.total += 1;
         *self.by_key.entry(effect.key.clone()).or_default() += 1;
         if effect.kind == Kind::Ticket {
-            self.tickets.entry(effect.key.clone()).or_insert_with(|| effect.clone());
+            let index = self.tickets.len();
+            self.keys.entry(effect.key.clone()).or_insert(index);
+            self.ids.insert(effect.id.clone(), index);
+            if let Some(reference) = &effect.reference {
+                self.references.entry(reference.clone()).or_insert(index);
+            }
+            self.tickets.push(Ticket { effect: effect.clone(), made: Instant::now() });
         }
     }
 }

@@ -6,20 +6,36 @@
 //!
 //! | call | answers |
 //! |---|---|
-//! | `POST /tickets` `{queue, subject, body}`, header `Idempotency-Key` | 201 `{ticket_id, status}`; 200 for a repeated key (with `idempotent-replayed: true`); 422 when the body differs; 400 |
-//! | `GET /tickets?key=K` | 200 the ticket, or 404; this look-up is authoritative |
+//! | `POST /tickets` `{queue, subject, body, reference?}`, optional headers `Idempotency-Key`, `X-Reference` | 201 `{ticket_id, status}`; 200 for a repeated key (with `idempotent-replayed: true`); 422 when the body differs; 400 |
+//! | `GET /tickets?key=K`, `?reference=R`, `GET /tickets/ID` | 200 the ticket (the first, when there are several), or 404; unless told otherwise this look-up is authoritative |
+//! | `POST /jobs`, as `POST /tickets` | 202 `{job_id}`; the ticket is made when the job ends, and only then counts; the same key: the same job; 201 the ticket when jobs take no time |
+//! | `GET /jobs/ID` | 202 while it runs; 200 the ticket; 410 when it failed; 404 |
 //! | `POST /mail` `{to, subject, body}`, optional header `X-Reference` | 200 `{message_id}` |
-//! | `GET /effects` | `{total, by_key, requests}`; a mail counts under its reference, else its subject |
-//! | `POST /control` | adds a fault rule (see [`faults::Rule`]), or pauses with `{"pause": true}` |
-//! | `POST /reset` | removes all rules and resumes; effects are never forgotten |
+//! | `POST /v1/data/oncebox/allow` `{"input": {"actor": …, …}}` | 200 `{"result": true}` |
+//! | `GET /queues/QUEUE/open` | 200 |
+//! | `GET /tickets/ID/verified`, `GET /tickets/verified?key=K`, `?reference=R` | 200 when there is such a ticket, else 404 |
+//! | `GET /effects` | `{total, by_key, requests}`; an effect counts under its `Idempotency-Key` (tickets), else its reference, else its subject |
+//! | `GET /calls` | `{call: {subject: n}}`, every call counted as it arrived |
+//! | `GET /jobs` | `{job: {key, state}}` |
+//! | `GET /inputs` | the last inputs of the policy, oldest first |
+//! | `POST /control` | adds a fault rule ([`faults::Rule`]) or carries out an order ([`control`]), such as `{"pause": true}` |
+//! | `POST /reset` | removes all rules and settings and resumes; effects are never forgotten |
 //!
 //! With `--journal FILE` each effect is one line, on disk before anything is answered; a service
-//! that was killed and started again with the same file goes on with what it had done.
+//! that was killed and started again with the same file goes on with what it had done. Jobs have a file of their own beside it, `FILE.jobs`, and start again.
 
-mod faults;
-mod journal;
-mod ledger;
 mod service;
+mod effects;
+mod lookups;
+mod job_calls;
+mod policy;
+mod control;
+mod calls;
+mod faults;
+mod answers;
+mod ledger;
+mod jobs;
+mod journal;
 mod wire;
 
 use std::error::Error;
@@ -55,6 +71,7 @@ struct Flags {
 async fn main() -> Result<(), Box<dyn Error>> {
     let flags = Flags::parse();
     let service = Arc::new(Service::open(flags.journal.as_deref(), !flags.no_dedup)?);
+    service.resume_jobs();
     let listener = TcpListener::bind(flags.listen).await?;
     let mut out = std::io::stdout();
     writeln!(out, "listening on http://{}", listener.local_addr()?)?;

@@ -1,4 +1,4 @@
-//! The wire form of a message, apart from its meaning.
+//! The wire form of an operation message, apart from its meaning, and how one is read.
 //!
 //! A message names a record and nothing more. What is decided is decided from the body's three
 //! members and the record; headers, message id and counters are telemetry and never decide.
@@ -7,9 +7,8 @@ use std::fmt;
 
 use lapin::{
     BasicProperties,
-    types::{AMQPValue, FieldTable, LongString, ShortString},
+    types::{AMQPValue, ShortString},
 };
-use serde::Serialize;
 use uuid::Uuid;
 
 use super::header_text;
@@ -27,122 +26,11 @@ pub const TENANT_HEADER: &str = "oncebox-tenant";
 pub const TRACE_HEADER: &str = "traceparent";
 
 /// The longest body that can be an envelope: a tenant, an id and the longest operation key with
-/// every character escaped stay far below.
-const MAX_BODY_BYTES: usize = 16 * 1024;
+/// every character escaped stay far below. A result event with the longest receipt does too.
+pub(super) const MAX_BODY_BYTES: usize = 16 * 1024;
 const MAX_TENANT_BYTES: usize = 63;
 /// Tenant, environment and two parts of 200 bytes, each percent-encoded, stay below.
 const MAX_KEY_BYTES: usize = 2 * 1024;
-/// What one frame needs besides a header's table: frame header and end, class, weight, body size,
-/// property flags and the fixed properties we set.
-const FRAME_OVERHEAD_BYTES: usize = 256;
-
-/// An operation message on its way out.
-#[derive(Clone, PartialEq, Eq)]
-pub struct OutgoingMessage {
-    /// The outbox row's id: the same whenever that row is published again.
-    pub message_id: Uuid,
-    /// The tool's name, which is the routing key.
-    pub tool: String,
-    /// The record the message names.
-    pub operation_id: Uuid,
-    /// The record's tenant.
-    pub tenant: String,
-    /// The record's operation key.
-    pub operation_key: String,
-    /// W3C trace context, telemetry only.
-    pub traceparent: Option<String>,
-}
-
-impl fmt::Debug for OutgoingMessage {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OutgoingMessage")
-            .field("message_id", &self.message_id)
-            .field("tool", &self.tool)
-            .field("operation_id", &self.operation_id)
-            .finish_non_exhaustive()
-    }
-}
-
-/// Why a message can never be put on the wire, however often it is tried.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unencodable {
-    /// The tool's name does not fit into an AMQP short string (255 bytes).
-    RoutingKeyTooLong,
-    /// The headers do not fit into one frame of this connection.
-    HeadersTooLarge,
-    /// The body is longer than a consumer would read.
-    BodyTooLarge,
-}
-
-impl Unencodable {
-    /// A stable code for `dead_letters` and logs.
-    #[must_use]
-    pub fn code(self) -> &'static str {
-        match self {
-            Self::RoutingKeyTooLong => "routing_key_too_long",
-            Self::HeadersTooLarge => "headers_too_large",
-            Self::BodyTooLarge => "body_too_large",
-        }
-    }
-}
-
-/// The encoded form of one message.
-pub(super) struct Encoded {
-    pub(super) routing_key: ShortString,
-    pub(super) properties: BasicProperties,
-    pub(super) body: Vec<u8>,
-}
-
-#[derive(Serialize)]
-struct Body<'a> {
-    operation_id: Uuid,
-    tenant: &'a str,
-    operation_key: &'a str,
-}
-
-impl OutgoingMessage {
-    /// Encodes the message, refusing beforehand what the client library or the broker would answer
-    /// with the loss of the whole connection.
-    pub(super) fn encode(&self, frame_max: u32) -> Result<Encoded, Unencodable> {
-        let routing_key = ShortString::try_new(self.tool.as_str())
-            .map_err(|_too_long| Unencodable::RoutingKeyTooLong)?;
-        let body = Body {
-            operation_id: self.operation_id,
-            tenant: &self.tenant,
-            operation_key: &self.operation_key,
-        };
-        let body = serde_json::to_vec(&body).map_err(|_never| Unencodable::BodyTooLarge)?;
-        if body.len() > MAX_BODY_BYTES {
-            return Err(Unencodable::BodyTooLarge);
-        }
-        let mut headers = FieldTable::default();
-        let mut header_bytes = 0;
-        let mut header = |name: &str, value: &str| {
-            header_bytes += name.len() + value.len() + 6;
-            headers.insert(name.into(), AMQPValue::LongString(LongString::from(value.as_bytes())));
-        };
-        header(KEY_HEADER, &self.operation_key);
-        header(TENANT_HEADER, &self.tenant);
-        if let Some(traceparent) = &self.traceparent {
-            header(TRACE_HEADER, traceparent);
-        }
-        let room = usize::try_from(frame_max).unwrap_or(usize::MAX);
-        if header_bytes + FRAME_OVERHEAD_BYTES > room {
-            return Err(Unencodable::HeadersTooLarge);
-        }
-        let properties = BasicProperties::default()
-            .with_content_type(CONTENT_TYPE.into())
-            .with_delivery_mode(PERSISTENT)
-            .with_message_id(self.message_id.to_string().into())
-            .with_type(OPERATION_TYPE.into())
-            .with_headers(headers);
-        Ok(Encoded { routing_key, properties, body })
-    }
-}
-
-/// AMQP's delivery mode for messages that survive a restart of the broker.
-const PERSISTENT: u8 = 2;
-
 /// A message as it came in, before anybody knows whether it can be understood.
 #[derive(Clone)]
 pub struct IncomingMessage {

@@ -1,3 +1,4 @@
+use super::super::outgoing::{OutgoingEvent, OutgoingMessage, RESULT_TYPE, Unencodable};
 use super::*;
 
 const ID: &str = "018f6f3e-7a1c-7c3e-9d5a-3f2b1c0d9e8f";
@@ -66,6 +67,29 @@ fn what_goes_out_can_come_in() {
     assert_eq!(read.operation_id.to_string(), ID);
 }
 
+fn event() -> OutgoingEvent {
+    OutgoingEvent {
+        message_id: Uuid::nil(),
+        routing_key: "acme.tickets.create.applied".to_owned(),
+        body: "{\"status\":\"applied\"}".to_owned(),
+        tenant: "acme".to_owned(),
+        operation_key: "acme:test:w:s".to_owned(),
+        traceparent: None,
+    }
+}
+
+/// A tool's queue that somebody bound to the results gets what its consumer does not take for work.
+#[test]
+fn an_event_is_no_operation() {
+    let encoded = event().encode(131_072).map_err(Unencodable::code).unwrap();
+    assert_eq!(encoded.routing_key.as_str(), "acme.tickets.create.applied");
+    assert_eq!(encoded.body, event().body.as_bytes());
+    let kind = encoded.properties.kind().as_ref().unwrap().as_str();
+    assert_eq!(kind, RESULT_TYPE);
+    let read = read_envelope(Some(kind), Some(CONTENT_TYPE), &encoded.body);
+    assert_eq!(read.unwrap_err().reason, "message_type_unknown");
+}
+
 #[test]
 fn what_would_cost_the_connection_is_refused_before() {
     let refuse = |message: OutgoingMessage| message.encode(4096).map(|_| ()).unwrap_err();
@@ -80,7 +104,7 @@ fn what_would_cost_the_connection_is_refused_before() {
 #[test]
 fn neither_keys_nor_payloads_are_printed() {
     let envelope = read_envelope(None, None, good().as_bytes()).unwrap();
-    for shown in [format!("{envelope:?}"), format!("{:?}", message())] {
+    for shown in [format!("{envelope:?}"), format!("{:?}", message()), format!("{:?}", event())] {
         assert!(!shown.contains("acme:test"), "{shown}");
     }
 }

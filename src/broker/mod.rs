@@ -21,6 +21,7 @@ pub mod topology;
 
 pub mod envelope;
 mod header_text;
+pub mod outgoing;
 
 pub mod publisher;
 
@@ -40,9 +41,10 @@ pub use connection::{Broker, BrokerSettings, Loss};
 pub use consumer::{Consumer, ConsumerEnd, ConsumerEvent};
 pub use dead::{DeadMessage, DeadQueue};
 pub use delivery::{AckHandle, AckResult, Delivery};
-pub use envelope::{Envelope, IncomingMessage, OutgoingMessage, Unreadable, read_envelope};
+pub use envelope::{Envelope, IncomingMessage, Unreadable, read_envelope};
 pub use error::BrokerError;
-pub use publisher::{PublishResult, Publisher};
+pub use outgoing::{OutgoingEvent, OutgoingMessage};
+pub use publisher::{EventPublisher, PublishResult, Publisher};
 pub use silent::SilentQueues;
 pub use topology::Names;
 pub use version::broker_version;

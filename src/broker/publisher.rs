@@ -1,6 +1,6 @@
 //! Publishing with confirms, and matching what comes back to what was sent.
 //!
-//! Every message is `mandatory`. The broker then answers an unroutable one with a return *and* an
+//! Every operation message is `mandatory`. The broker then answers an unroutable one with a return *and* an
 //! acknowledgement, and the client library hands a return to whichever confirm is completed next:
 //! with several messages under way, or with one acknowledgement for many, that is somebody else's.
 //! So returns are collected over the whole batch and matched by their own message id, and only then
@@ -8,6 +8,9 @@
 //!
 //! A channel whose batch did not end completely is never used again: frames of a publish that was
 //! given up may still be sent, and a confirm that comes later would be counted for another message.
+//!
+//! Result events go over a channel of their own, without `mandatory`: an event that nobody listens to
+//! is confirmed, and an exchange that is gone closes no channel that operations go over.
 
 use std::collections::HashSet;
 
@@ -21,15 +24,15 @@ use tokio::time::{Instant, timeout_at};
 use uuid::Uuid;
 
 use super::{
-    Broker, BrokerError, OutgoingMessage,
-    envelope::{Encoded, Unencodable},
+    Broker, BrokerError, OutgoingEvent, OutgoingMessage,
+    outgoing::{Encoded, Unencodable},
     topology::short,
 };
 
 /// What became of one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PublishResult {
-    /// Stored by the broker, in at least one queue. The outbox row may go. An alternate exchange that
+    /// Stored by the broker, in at least one queue (an event: in those that listen). The outbox row may go. An alternate exchange that
     /// an operator's policy gives to ours counts as routing: the message is where the policy put it.
     Confirmed,
     /// No queue is bound for the tool: not stored. Try later.
@@ -43,15 +46,28 @@ pub enum PublishResult {
 }
 
 /// Publishes operation messages over one channel with confirms. Several may share a connection.
-pub struct Publisher {
+#[derive(Debug)]
+pub struct Publisher(Line);
+
+/// Publishes result events over one channel with confirms. Several may share a connection.
+#[derive(Debug)]
+pub struct EventPublisher(Line);
+
+/// A channel with confirms to one exchange.
+struct Line {
     broker: Broker,
     channel: Channel,
+    exchange: String,
+    options: BasicPublishOptions,
     spent: bool,
 }
 
-impl std::fmt::Debug for Publisher {
+impl std::fmt::Debug for Line {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Publisher").field("usable", &self.is_usable()).finish_non_exhaustive()
+        f.debug_struct("Line")
+            .field("exchange", &self.exchange)
+            .field("usable", &self.is_usable())
+            .finish_non_exhaustive()
     }
 }
 
@@ -66,16 +82,14 @@ impl Publisher {
             return Err(BrokerError::Blocked);
         }
         broker.declare_base().await?;
-        let channel = broker.channel().await?;
-        let select = channel.confirm_select(ConfirmSelectOptions::default());
-        broker.request(&channel, "switch confirms on", select).await?;
-        Ok(Self { broker: broker.clone(), channel, spent: false })
+        let mandatory = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
+        Line::open(broker, broker.names().operations(), mandatory).await.map(Self)
     }
 
     /// Whether another batch may be published. If not, open a new publisher.
     #[must_use]
     pub fn is_usable(&self) -> bool {
-        !self.spent && self.broker.is_usable() && self.channel.status().connected()
+        self.0.is_usable()
     }
 
     /// Publishes all messages at once and waits for their confirms, with one deadline for the whole
@@ -87,6 +101,69 @@ impl Publisher {
     pub async fn publish_batch(
         &mut self,
         messages: &[OutgoingMessage],
+    ) -> Result<Vec<PublishResult>, BrokerError> {
+        let frame_max = self.0.broker.frame_max();
+        let encoded = messages.iter().map(|message| message.encode(frame_max)).collect();
+        let ids: Vec<Uuid> = messages.iter().map(|message| message.message_id).collect();
+        self.0.publish(&ids, encoded).await
+    }
+}
+
+impl EventPublisher {
+    /// Declares the exchange of result events and opens a channel.
+    ///
+    /// # Errors
+    /// As [`Publisher::open`]. [`BrokerError::Differs`] when the exchange is not ours.
+    pub async fn open(broker: &Broker) -> Result<Self, BrokerError> {
+        if broker.blocked() {
+            return Err(BrokerError::Blocked);
+        }
+        broker.declare_results().await?;
+        let options = BasicPublishOptions::default();
+        Line::open(broker, broker.names().results(), options).await.map(Self)
+    }
+
+    /// Whether another batch may be published. If not, open a new publisher.
+    #[must_use]
+    pub fn is_usable(&self) -> bool {
+        self.0.is_usable()
+    }
+
+    /// Publishes all events at once, as [`Publisher::publish_batch`] does. None is ever unroutable.
+    ///
+    /// # Errors
+    /// As [`Publisher::publish_batch`].
+    pub async fn publish_batch(
+        &mut self,
+        events: &[OutgoingEvent],
+    ) -> Result<Vec<PublishResult>, BrokerError> {
+        let frame_max = self.0.broker.frame_max();
+        let encoded = events.iter().map(|event| event.encode(frame_max)).collect();
+        let ids: Vec<Uuid> = events.iter().map(|event| event.message_id).collect();
+        self.0.publish(&ids, encoded).await
+    }
+}
+
+impl Line {
+    async fn open(
+        broker: &Broker,
+        exchange: String,
+        options: BasicPublishOptions,
+    ) -> Result<Self, BrokerError> {
+        let channel = broker.channel().await?;
+        let select = channel.confirm_select(ConfirmSelectOptions::default());
+        broker.request(&channel, "switch confirms on", select).await?;
+        Ok(Self { broker: broker.clone(), channel, exchange, options, spent: false })
+    }
+
+    fn is_usable(&self) -> bool {
+        !self.spent && self.broker.is_usable() && self.channel.status().connected()
+    }
+
+    async fn publish(
+        &mut self,
+        ids: &[Uuid],
+        encoded: Vec<Result<Encoded, Unencodable>>,
     ) -> Result<Vec<PublishResult>, BrokerError> {
         if self.broker.blocked() {
             return Err(BrokerError::Blocked);
@@ -103,11 +180,9 @@ impl Publisher {
         // for: the channel counts as spent until the batch has ended completely.
         self.spent = true;
         let deadline = Instant::now() + self.broker.settings().confirm_timeout;
-        let frame_max = self.broker.frame_max();
-        let encoded: Vec<_> = messages.iter().map(|message| message.encode(frame_max)).collect();
         let batch = self.send(&encoded, deadline).await?;
         self.spent = !batch.complete();
-        Ok(batch.verdicts(messages))
+        Ok(batch.verdicts(ids))
     }
 
     async fn send(
@@ -115,8 +190,7 @@ impl Publisher {
         encoded: &[Result<Encoded, Unencodable>],
         deadline: Instant,
     ) -> Result<Batch, BrokerError> {
-        let exchange = short(&self.broker.names().operations())?;
-        let mandatory = BasicPublishOptions { mandatory: true, ..BasicPublishOptions::default() };
+        let (exchange, options) = (short(&self.exchange)?, self.options);
         let mut batch = Batch::default();
         // The first poll of each future hands its frames over before it waits for anything, so all
         // messages are on their way before the first confirm is looked at.
@@ -131,7 +205,7 @@ impl Publisher {
             let properties = properties.clone();
             under_way.push(async move {
                 let publish =
-                    self.channel.basic_publish(exchange, routing_key, mandatory, body, properties);
+                    self.channel.basic_publish(exchange, routing_key, options, body, properties);
                 let confirmation = match publish.await {
                     Ok(confirm) => confirm.await,
                     Err(error) => Err(error),
@@ -206,20 +280,18 @@ impl Batch {
     /// acknowledgement takes one waiting return with it, if there is one. So a message's own return
     /// has been seen by the end of a complete batch. In an incomplete one it may still wait behind
     /// others, but only if its acknowledgement took somebody else's: then nothing is certain.
-    fn verdicts(&self, messages: &[OutgoingMessage]) -> Vec<PublishResult> {
+    fn verdicts(&self, ids: &[Uuid]) -> Vec<PublishResult> {
         let complete = self.complete();
-        let verdict = |(message, answer): (&OutgoingMessage, &Answer)| match *answer {
+        let verdict = |(id, answer): (&Uuid, &Answer)| match *answer {
             Answer::NeverSent(reason) => PublishResult::Unpublishable(reason),
             Answer::None => PublishResult::Unconfirmed,
             Answer::Nack => PublishResult::Nacked,
-            Answer::Ack { .. } if self.returned.contains(&message.message_id) => {
-                PublishResult::Unroutable
-            }
+            Answer::Ack { .. } if self.returned.contains(id) => PublishResult::Unroutable,
             Answer::Ack { .. } if self.nameless_return => PublishResult::Unconfirmed,
             Answer::Ack { carried: Some(_) } if !complete => PublishResult::Unconfirmed,
             Answer::Ack { .. } => PublishResult::Confirmed,
         };
-        messages.iter().zip(&self.answers).map(verdict).collect()
+        ids.iter().zip(&self.answers).map(verdict).collect()
     }
 }
 
@@ -227,25 +299,14 @@ impl Batch {
 mod tests {
     use super::*;
 
-    fn message(number: u128) -> OutgoingMessage {
-        OutgoingMessage {
-            message_id: Uuid::from_u128(number),
-            tool: "t".to_owned(),
-            operation_id: Uuid::from_u128(number),
-            tenant: "acme".to_owned(),
-            operation_key: "acme:test:w:s".to_owned(),
-            traceparent: None,
-        }
-    }
-
     fn check(answers: &[Answer], returned: &[u128], expected: &[PublishResult]) {
-        let messages: Vec<_> = (1..=answers.len() as u128).map(message).collect();
+        let ids: Vec<_> = (1..=answers.len() as u128).map(Uuid::from_u128).collect();
         let batch = Batch {
             answers: answers.to_vec(),
             returned: returned.iter().map(|id| Uuid::from_u128(*id)).collect(),
             nameless_return: false,
         };
-        assert_eq!(batch.verdicts(&messages), expected, "{answers:?} {returned:?}");
+        assert_eq!(batch.verdicts(&ids), expected, "{answers:?} {returned:?}");
     }
 
     #[test]

@@ -92,20 +92,30 @@ impl Names {
 }
 
 impl Broker {
-    /// Declares everything that does not depend on a tool. Idempotent.
+    /// Declares everything that operations need and that does not depend on a tool. Idempotent.
     ///
     /// # Errors
     /// [`BrokerError::Differs`] names what exists with other properties; the others as usual.
     pub async fn declare_base(&self) -> Result<(), BrokerError> {
         let names = self.names();
         let to = Declaring::begin(self).await?;
-        for (exchange, kind) in base_exchanges(names) {
-            to.exchange(&exchange, kind).await?;
-        }
+        to.exchange(&names.operations(), ExchangeKind::Topic).await?;
+        to.exchange(&names.dead(), ExchangeKind::Fanout).await?;
         for (queue, arguments) in base_queues(names) {
             to.queue(&queue, arguments).await?;
         }
         to.bind(&names.dead(), &names.dead(), "").await?;
+        to.end().await
+    }
+
+    /// Declares the exchange of result events. Idempotent. Apart from the base, so that one which
+    /// somebody declared otherwise stops no operation.
+    ///
+    /// # Errors
+    /// [`BrokerError::Differs`] when it exists with other properties; the others as usual.
+    pub async fn declare_results(&self) -> Result<(), BrokerError> {
+        let to = Declaring::begin(self).await?;
+        to.exchange(&self.names().results(), ExchangeKind::Topic).await?;
         to.end().await
     }
 
@@ -123,13 +133,14 @@ impl Broker {
         to.end().await
     }
 
-    /// What of the base is missing or differs from what this release declares. Creates nothing.
+    /// What of the base and of the exchange of result events is missing or differs from what this
+    /// release declares. Creates nothing.
     ///
     /// # Errors
     /// The connection is gone, or the broker refuses to tell.
     pub async fn check_base(&self) -> Result<Vec<BrokerError>, BrokerError> {
         let mut wrong = Vec::new();
-        for (exchange, kind) in base_exchanges(self.names()) {
+        for (exchange, kind) in exchanges(self.names()) {
             wrong.extend(self.check_exchange(&exchange, kind).await?);
         }
         for (queue, arguments) in base_queues(self.names()) {
@@ -290,7 +301,7 @@ fn wrong_only(error: BrokerError) -> Result<Option<BrokerError>, BrokerError> {
     }
 }
 
-fn base_exchanges(names: &Names) -> [(String, ExchangeKind); 3] {
+fn exchanges(names: &Names) -> [(String, ExchangeKind); 3] {
     [
         (names.operations(), ExchangeKind::Topic),
         (names.results(), ExchangeKind::Topic),

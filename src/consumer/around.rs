@@ -8,7 +8,6 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use super::claim::{Claiming, is_free};
-use super::served::Serving;
 use crate::contract_file::Examined;
 use crate::domain::claim::{Around, Predecessor, Twins};
 use crate::domain::contract::Contract;
@@ -16,6 +15,7 @@ use crate::domain::fingerprint::twin_digest;
 use crate::domain::json::Json;
 use crate::domain::operation::{Operation, Timestamp};
 use crate::domain::permission::{ApprovalState, Grant, Permission, approval_needed, granted, permission};
+use crate::tool::Serving;
 use crate::store::{self, ApprovalRow, Connection, Grantee, Loaded, StoreError, TwinAsk};
 
 /// A locked record with what this worker knows of its contract.

@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::arrived::Arrived;
 use super::around::{Candidate, Known};
-use super::served::{Served, Serving};
+use super::served::Served;
 use crate::domain::claim::{Around, Claim, Claimant, Predecessor, Recomputed, Run, decide};
 use crate::domain::json::{Json, JsonLimits};
 use crate::domain::lifecycle::State;
@@ -19,7 +19,7 @@ use crate::domain::parking::park;
 use crate::domain::reason::Reason;
 use crate::domain::step::Step;
 use crate::store::{self, Connection, DeadLetter, Loaded, Noted, StoreError};
-use crate::tool::DownstreamSecret;
+use crate::tool::{DownstreamSecret, Serving};
 
 /// When a worker without the version looks whether another has it.
 const OTHER_VERSION_WAIT: Duration = Duration::from_secs(10);

@@ -12,12 +12,11 @@ use tokio::time::Instant;
 
 use super::lease::Held;
 use super::mark::{Marked, ToMark};
-use super::served::Serving;
 use crate::domain::attempt::{Ambiguity, Learned, NotSent};
 use crate::domain::claim::Ticket;
 use crate::domain::evidence::{Blank, Evidence};
 use crate::domain::json::Json;
-use crate::tool::{Attempted, Call, Gate, SendGuard, SendWindow, ServedTool, Tool as _, ToolKind};
+use crate::tool::{Attempted, Call, Gate, SendGuard, SendWindow, ServedTool, Tool as _, ToolKind, Serving};
 
 /// What the gate of one attempt needs.
 pub(super) struct Guard {

@@ -13,11 +13,11 @@ use uuid::Uuid;
 
 use super::around::{Need, Permits};
 use super::batch::{self, Locked};
-use super::served::Serving;
 use crate::domain::attempt::Denial;
 use crate::domain::claim::{Marking, Ticket, mark_sent};
 use crate::domain::json::Json;
 use crate::domain::operation::Token;
+use crate::tool::Serving;
 use crate::store::{self, DatabaseUrl, Link, Loaded, StoreError};
 
 /// Marks of one transaction, at most.

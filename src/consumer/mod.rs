@@ -44,7 +44,7 @@ use crate::tool::DownstreamSecret;
 use claim::Claiming;
 use intake::Intake;
 use lease::Leases;
-pub use served::{Served, Serving};
+pub use served::Served;
 use settle::Settler;
 use start::Starter;
 

@@ -9,23 +9,10 @@ use std::sync::{Mutex, PoisonError};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::contract_file::CheckedContract;
-use crate::domain::rule::AttemptRule;
-use crate::tool::ServedTool;
+use crate::tool::Serving;
 
 /// How long a tool pauses after 401 or 403: credentials do not come back by hammering.
 const BREAKER_PAUSE: Duration = Duration::from_secs(30);
-
-/// One contract version that this worker carries out.
-#[derive(Debug)]
-pub struct Serving {
-    /// The contract, ready to examine requests.
-    pub contract: CheckedContract,
-    /// What it says about claiming, sending again and giving up.
-    pub rule: AttemptRule,
-    /// What makes the effect.
-    pub tool: Arc<ServedTool>,
-}
 
 /// Everything this worker serves.
 #[derive(Debug, Default)]
@@ -62,6 +49,12 @@ impl Served {
     #[must_use]
     pub fn get(&self, tool: &str, version: &str) -> Option<&Arc<Serving>> {
         self.versions.get(&(tool.to_owned(), version.to_owned()))
+    }
+
+    /// Everything that is served.
+    #[must_use]
+    pub fn all(&self) -> Vec<Arc<Serving>> {
+        self.versions.values().map(Arc::clone).collect()
     }
 
     /// Every (tool, version).

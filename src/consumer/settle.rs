@@ -18,6 +18,7 @@ use super::lease::Leases;
 use super::refused;
 use super::served::Running;
 use crate::broker::AckHandle;
+use crate::chance;
 use crate::domain::attempt::{Effect, Learned, Response};
 use crate::domain::claim::{Purpose, Ticket};
 use crate::domain::evidence::Evidence;
@@ -126,7 +127,7 @@ impl Settler {
         batch: &[&Outcome],
         notes: Vec<Noted>,
     ) -> Result<HashSet<Uuid>, StoreError> {
-        let (jitter, owner) = (sample(), self.owner.as_str());
+        let (jitter, owner) = (chance::sample(), self.owner.as_str());
         self.link
             .transaction(async |connection| {
                 let busy = write(connection, batch, jitter, owner).await?;
@@ -358,10 +359,4 @@ async fn give_up(
     let steps: Vec<Step> = rows.iter().map(|loaded| unstorable(&loaded.operation)).collect();
     store::write(connection, &steps.iter().collect::<Vec<_>>()).await?;
     Ok(busy)
-}
-
-/// A sample from 0 to 1 for the jitter of the next wait.
-pub(super) fn sample() -> f64 {
-    let random = Uuid::new_v4().as_u128() & 0xFFFF_FFFF;
-    f64::from(u32::try_from(random).unwrap_or_default()) / f64::from(u32::MAX)
 }

@@ -12,13 +12,13 @@ use super::claim::Started;
 use super::effect::{Guard, Passage, attempt, look_up};
 use super::lease::{Held, Leases};
 use super::mark::ToMark;
-use super::served::{Running, Served, Serving};
+use super::served::{Running, Served};
 use super::settle::{Finished, Outcome, Report};
 use crate::broker::AckHandle;
 use crate::domain::attempt::Learned;
 use crate::domain::claim::{Purpose, Ticket};
 use crate::domain::rule::AttemptRule;
-use crate::tool::{Call, ToolKind};
+use crate::tool::{Call, ToolKind, Serving};
 
 /// A claim on its way to its settle.
 pub(super) struct Begun {

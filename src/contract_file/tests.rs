@@ -2,6 +2,7 @@
 
 mod described;
 mod files;
+mod questions;
 mod recovery;
 mod refused;
 mod reviewed;

@@ -39,7 +39,8 @@ use super::pointer::Pointer;
 use template::TemplateError;
 
 pub use downstream::{
-    AbsentRule, Downstream, HttpCall, HttpRequest, Idempotency, Lookup, Method, Poll,
+    AbsentRule, Downstream, HttpCall, HttpRequest, Idempotency, Lookup, LookupRequest, Method,
+    Poll, PollRequest,
 };
 pub use duration::{DurationError, duration_text, parse_duration};
 pub use effect::{EffectClass, Recoverability};
@@ -47,8 +48,8 @@ pub use names::{NameError, ToolName, ToolVersion};
 pub use relations::DEFAULT_MARGIN;
 pub use review::{Finding, Severity};
 pub use sections::{
-    Approval, Authorization, Check, Concurrency, LateArrival, OperationKeyNotes, Owner, Retention,
-    RetryRule, Twins, Webhook, WebhookMeaning,
+    Approval, Authorization, Check, Concurrency, LateArrival, OperationKeyNotes, Owner, Policy,
+    Retention, RetryRule, Twins, Webhook, WebhookMeaning,
 };
 pub use unsupported::Unsupported;
 
@@ -82,13 +83,13 @@ pub struct Contract {
     pub fingerprint: FingerprintRule,
     /// How the effect is made, and what the service behind it promises.
     pub downstream: Option<Downstream>,
-    /// Who may. Not carried out in this release.
+    /// Who may.
     pub authorization: Option<Authorization>,
-    /// Whose approval. Not carried out in this release.
+    /// Whose approval.
     pub approval: Option<Approval>,
-    /// Asked before the first send. Not carried out in this release.
+    /// Asked before the first send, and never after something may have been sent.
     pub preconditions: Option<Check>,
-    /// Asked after the effect. Not carried out in this release.
+    /// Asked after the effect.
     pub postcondition: Option<Check>,
     /// When to try again, and when to stop.
     pub retry: RetryRule,
@@ -98,7 +99,7 @@ pub struct Contract {
     pub concurrency: Concurrency,
     /// The guard against the same call under a new key.
     pub twins: Twins,
-    /// Whether result events are published. Not carried out in this release.
+    /// Whether an event is published when an operation comes to an ending.
     pub results: bool,
     /// Whether payloads are encrypted at rest. Not carried out in this release.
     pub sensitive: bool,
@@ -134,6 +135,27 @@ impl Contract {
     #[must_use]
     pub fn http(&self) -> Option<&HttpRequest> {
         self.downstream.as_ref()?.http.as_ref()
+    }
+
+    /// How an effect is found that may have been made.
+    #[must_use]
+    pub fn lookup(&self) -> Option<&Lookup> {
+        self.downstream.as_ref()?.lookup.as_ref()
+    }
+
+    /// How a provider's job is followed.
+    #[must_use]
+    pub fn poll(&self) -> Option<&Poll> {
+        self.downstream.as_ref()?.poll.as_ref()
+    }
+
+    /// Whether anybody outside the database must be asked before a send: a policy service, an
+    /// authorizer in code, or a precondition. A tool written in Rust may ask for more
+    /// ([`ServedTool::asks_before_send`](crate::tool::ServedTool::asks_before_send)).
+    #[must_use]
+    pub fn asks_before_send(&self) -> bool {
+        let outside = |a: &Authorization| a.http.is_some() || a.code.is_some();
+        self.authorization.as_ref().is_some_and(outside) || self.preconditions.is_some()
     }
 
     /// Whether these arguments can ever become a request, so that a submission is refused early
@@ -177,15 +199,14 @@ impl Contract {
     /// Whether an actor needs a row in table `grants`.
     #[must_use]
     pub fn asks_grants(&self) -> bool {
-        matches!(self.authorization, Some(Authorization::Grants))
+        self.authorization.as_ref().is_some_and(|authorization| authorization.grants)
     }
 
     /// Whether an operation that may have been sent can neither be sent again nor be looked up:
     /// only an operator can end it.
     #[must_use]
     pub fn blind(&self) -> bool {
-        let looked_up = self.downstream.as_ref().is_some_and(|d| d.lookup.is_some());
-        self.recoverability() == Recoverability::None && !looked_up
+        self.recoverability() == Recoverability::None && self.lookup().is_none()
     }
 
     /// The digest of what must not change without a new version: arguments, fingerprint,

@@ -151,6 +151,13 @@ impl State {
         self.columns().1.is_some()
     }
 
+    /// Whether a listener is told of it: something is decided, or nothing more can be found out. The
+    /// tombstone is not; the ending before it was.
+    #[must_use]
+    pub fn is_ending(self) -> bool {
+        !self.is_pending() && self != Self::Expired
+    }
+
     /// Whether those behind it in its ordering key may go on. Unknown counts as unfinished.
     #[must_use]
     pub fn is_finished(self) -> bool {

@@ -132,6 +132,8 @@ pub struct Operation {
     pub response: Option<String>,
     /// There was a response that could not be kept.
     pub response_dropped: bool,
+    /// Whether its endings are announced by result events.
+    pub results: bool,
     /// The trace that the submission belongs to.
     pub traceparent: Option<String>,
     /// When the record last changed.

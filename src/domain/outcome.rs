@@ -172,6 +172,30 @@ impl Envelope {
     }
 }
 
+/// What a listener is told when an operation comes to an ending.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ResultEvent {
+    /// `<tenant>.<tool>.<status>`. A tenant holds no dot; a tool's name may.
+    pub routing_key: String,
+    /// The envelope without `response`, as JSON text.
+    pub body: String,
+}
+
+impl ResultEvent {
+    /// The event of the ending that `operation` has come to.
+    ///
+    /// # Errors
+    /// Never in practice: an envelope has no member that JSON cannot say.
+    pub fn of(operation: &Operation) -> Result<Self, serde_json::Error> {
+        // An ending waits for nothing, so that the time is of no account.
+        let now = operation.updated_at;
+        let envelope = Envelope::of(operation, Asked::ByLook, now).without_response();
+        let (status, _) = operation.state.columns();
+        let routing_key = format!("{}.{}.{status}", operation.tenant, operation.tool);
+        Ok(Self { routing_key, body: serde_json::to_string(&envelope)? })
+    }
+}
+
 fn verdict(operation: &Operation, asked: Asked) -> (Status, bool, NextAction) {
     match operation.state {
         State::AwaitingApproval => (Status::InFlight, false, NextAction::AskForApproval),

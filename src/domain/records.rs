@@ -140,6 +140,7 @@ pub(super) fn operation(state: State) -> Operation {
         effect_reference: None,
         response: None,
         response_dropped: false,
+        results: false,
         traceparent: None,
         updated_at: ago(10 * SECOND),
     }

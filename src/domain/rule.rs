@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::contract::template::Placeholder;
-use super::contract::{AbsentRule, Authorization, Contract, Lookup, Recoverability, RetryRule};
+use super::contract::{AbsentRule, Contract, Lookup, Recoverability, RetryRule};
 use super::operation::{Operation, Timestamp};
 
 /// How an operation that may have been sent is found out about.
@@ -164,8 +164,7 @@ impl AttemptRule {
             resend,
             lookup,
             poll: poll.map(|poll| PollRule { every: poll.every, give_up: poll.give_up }),
-            asks_before_send: matches!(contract.authorization, Some(Authorization::Http(_)))
-                || contract.preconditions.is_some(),
+            asks_before_send: contract.asks_before_send(),
             twins: contract.twins.hold.then_some(contract.twins.within),
             initial,
             max,
@@ -187,7 +186,9 @@ impl LookupRule {
             authoritative: lookup.authoritative,
             visible_after: lookup.visible_after,
             when_absent: lookup.when_absent,
-            by_key: lookup.http.placeholders().contains(&&Placeholder::IdempotencyKey),
+            by_key: lookup.http.as_ref().is_none_or(|request| {
+                request.call.placeholders().contains(&&Placeholder::IdempotencyKey)
+            }),
         }
     }
 }

@@ -48,6 +48,8 @@ pub struct Step {
     pub asks_approval: bool,
     /// The record ended, or is set aside for good: the next of its twins may go.
     pub frees_twins: bool,
+    /// The record came to an ending that it announces by a result event.
+    pub announces: bool,
 }
 
 impl Step {
@@ -63,6 +65,7 @@ impl Step {
             frees_order: false,
             asks_approval: false,
             frees_twins: false,
+            announces: false,
         }
     }
 
@@ -90,6 +93,9 @@ impl Step {
     fn enter(&mut self, state: State, reason: Option<Reason>) {
         self.frees_order = state.is_finished() && self.record.order.is_some();
         self.frees_twins = state.is_finished() && self.record.twin.is_some();
+        if state != self.record.state {
+            self.announces = self.record.results && state.is_ending();
+        }
         self.record.enter(state, reason);
         if let Some(order) = self.record.order.as_mut().filter(|_| !state.is_pending()) {
             order.waiting = false;
@@ -104,5 +110,31 @@ impl Step {
         self.record.sweeps = 0;
         self.publish_at = Some(at);
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::records::operation;
+
+    /// Each ending is announced once, when the record comes to it: not by staying there, not the
+    /// tombstone, and by no record whose contract does not want it.
+    #[test]
+    fn an_ending_is_announced_when_it_is_entered() {
+        for state in State::ALL {
+            for event in Event::ALL {
+                for results in [true, false] {
+                    let row = Operation { results, ..operation(state) };
+                    let step = Step::from(&row).moved(event, None);
+                    let (before, _) = state.columns();
+                    let (after, _) = step.record.state.columns();
+                    let ending =
+                        matches!(after, "applied" | "rejected" | "failed_permanent" | "unknown");
+                    let expected = results && before != after && ending;
+                    assert_eq!(step.announces, expected, "{state:?} {event:?} {results}");
+                }
+            }
+        }
     }
 }

@@ -122,6 +122,7 @@ mod tests {
         let row = |queue: &str, due: i64| Taken {
             id: uuid::Uuid::nil(),
             queue: queue.to_owned(),
+            event: None,
             tenant: String::new(),
             operation: uuid::Uuid::nil(),
             key: String::new(),

@@ -1,7 +1,7 @@
 //! Outbox rows → RabbitMQ with confirms → removed.
 //!
 //! A pass takes due rows (their `due_at` moves ahead by the relay's lease), publishes them as one
-//! batch, and removes those that the broker confirmed. No database transaction or row lock is held
+//! batch, and removes those that the broker confirmed. Result events go beside them (`results`). No database transaction or row lock is held
 //! while the broker is awaited. Any number of relays run side by side: no leader, and all they
 //! remember is a hint (`mark`, `window`) that may be lost at any time.
 //!
@@ -16,6 +16,7 @@
 mod idle;
 mod mark;
 mod publish;
+mod results;
 mod window;
 
 use std::time::Duration;
@@ -26,9 +27,10 @@ use tracing::{info, warn};
 use uuid::Uuid;
 
 use crate::broker::{Broker, BrokerError, BrokerSettings, Publisher};
-use crate::store::{self, Ask, DatabaseUrl, Link, StoreError};
+use crate::store::{self, Ask, DatabaseUrl, Link, RESULTS, StoreError};
 use idle::Idle;
 use mark::Mark;
+use results::Results;
 use window::Windows;
 
 /// How a relay works.
@@ -84,6 +86,7 @@ pub struct Relay {
     broker: Option<Broker>,
     publisher: Option<Publisher>,
     windows: Windows,
+    results: Results,
     mark: Mark,
     strangers_at: Option<Instant>,
 }
@@ -121,6 +124,12 @@ pub async fn run(settings: RelaySettings, mut shutdown: watch::Receiver<bool>) {
             }
         }
     }
+    if let Err(error) = relay.settle_last_events().await {
+        warn!(
+            error = &error as &dyn std::error::Error,
+            "the last result events will be published once more"
+        );
+    }
     if let Some(broker) = relay.broker.take() {
         broker.close().await;
     }
@@ -138,6 +147,7 @@ impl Relay {
             broker: None,
             publisher: None,
             windows,
+            results: Results::default(),
             mark: Mark::default(),
             strangers_at: None,
         }
@@ -148,10 +158,13 @@ impl Relay {
     /// # Errors
     /// Nothing is lost: what was taken comes back when its lease ends.
     pub async fn run_once(&mut self) -> Result<Counts, RelayError> {
+        let mut counts = Counts::default();
+        self.settle_events(&mut counts).await?;
         let broker = self.connected().await?;
+        self.results.open(&broker);
         self.learn_tools(&broker).await?;
         self.windows.measure(&broker).await?;
-        let mut counts = Counts { full: self.windows.full(), ..Counts::default() };
+        counts.full = self.windows.full();
         let asks = self.asks().await?;
         if asks.is_empty() {
             return Ok(counts);
@@ -164,13 +177,17 @@ impl Relay {
             .await?;
         self.mark.scanned(&asks, &rows, began.elapsed());
         counts.taken = rows.len();
+        let (events, rows): (Vec<_>, Vec<_>) =
+            rows.into_iter().partition(|row| row.event.is_some());
+        self.results.publish(events);
         self.publish(&broker, &rows, began, &mut counts).await?;
         Ok(counts)
     }
 
     /// How long until the next delayed row falls due.
     async fn next_due(&mut self) -> Option<Duration> {
-        let (queues, within) = (self.windows.queues(), self.settings.poll);
+        let (mut queues, within) = (self.windows.queues(), self.settings.poll);
+        queues.push(RESULTS.to_owned());
         self.link
             .transaction(async |connection| store::next_due(connection, &queues, within).await)
             .await
@@ -185,6 +202,7 @@ impl Relay {
             None => {
                 self.publisher = None;
                 self.windows.forget();
+                self.results.forget();
                 Broker::connect(&self.settings.broker).await?
             }
         };
@@ -224,7 +242,9 @@ impl Relay {
             let horizon = self.link.statement(store::horizon).await?;
             self.mark.seen(horizon);
         }
-        Ok(self.mark.asks(self.windows.rooms(Instant::now())))
+        let mut rooms = self.windows.rooms(Instant::now());
+        rooms.extend(self.results.room(self.settings.batch));
+        Ok(self.mark.asks(rooms))
     }
 }
 

@@ -186,7 +186,7 @@ fn message(row: &Taken) -> OutgoingMessage {
     }
 }
 
-fn unconfirmed(row: &Taken, error: &'static str) -> Unconfirmed {
+pub(super) fn unconfirmed(row: &Taken, error: &'static str) -> Unconfirmed {
     Unconfirmed {
         id: row.id,
         leased_until: row.leased_until,

@@ -220,6 +220,7 @@ mod tests {
         let row = |queue: &str| Taken {
             id: uuid::Uuid::nil(),
             queue: queue.to_owned(),
+            event: None,
             tenant: String::new(),
             operation: uuid::Uuid::nil(),
             key: String::new(),

@@ -1,11 +1,13 @@
 //! The registry: every contract version's whole text, and which version is current.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use sqlx::Row as _;
 use sqlx::postgres::PgConnection;
 
 use super::StoreError;
+use crate::domain::contract::Contract;
 
 /// A registered contract version.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,8 +24,33 @@ pub struct Registered {
     pub current: bool,
 }
 
-/// Registers a version if it is missing; never overwrites, never changes which is current, except
-/// that a tool's very first version becomes current. Answers what stands in the registry now.
+/// What of a contract the registry keeps in columns, because statements need it. None of it is
+/// material: it may change without a new version, and the last one to register says so.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Immaterial<'a> {
+    /// Whether endings are announced, of operations submitted from then on.
+    pub results: bool,
+    /// Whom an unknown goes to.
+    pub owner: Option<&'a str>,
+    /// How soon they answer.
+    pub respond_within: Option<Duration>,
+}
+
+impl<'a> Immaterial<'a> {
+    /// What `contract` says.
+    #[must_use]
+    pub fn of(contract: &'a Contract) -> Self {
+        let owner = contract.owner.as_ref();
+        Self {
+            results: contract.results,
+            owner: owner.map(|owner| owner.reconciliation.as_str()),
+            respond_within: owner.and_then(|owner| owner.respond_within),
+        }
+    }
+}
+
+/// Registers a version if it is missing; never overwrites its text, never changes which is current,
+/// except that a tool's very first version becomes current. Answers what stands in the registry now.
 ///
 /// # Errors
 /// The transaction is to be rolled back.
@@ -33,6 +60,7 @@ pub async fn register(
     version: &str,
     text: &str,
     material_digest: &str,
+    immaterial: Immaterial<'_>,
 ) -> Result<Registered, StoreError> {
     // Two workers that start at once must agree on which version was the first.
     sqlx::query("select pg_advisory_xact_lock(hashtextextended('oncebox contract ' || $1, 0))")
@@ -40,14 +68,23 @@ pub async fn register(
         .execute(&mut *connection)
         .await?;
     sqlx::query(
-        "insert into oncebox.contracts (tool_name, tool_version, contract_text, material_digest, is_current) \
-         select $1, $2, $3, $4, not exists (select from oncebox.contracts c where c.tool_name = $1) \
-         on conflict (tool_name, tool_version) do nothing",
+        "insert into oncebox.contracts (tool_name, tool_version, contract_text, material_digest, is_current, \
+           results, owner, respond_within) \
+         select $1, $2, $3, $4, not exists (select from oncebox.contracts c where c.tool_name = $1), \
+           $5, $6, make_interval(secs => $7) \
+         on conflict (tool_name, tool_version) do update \
+         set results = excluded.results, owner = excluded.owner, respond_within = excluded.respond_within \
+         where (contracts.results, contracts.owner, contracts.respond_within) \
+             is distinct from (excluded.results, excluded.owner, excluded.respond_within) \
+           and contracts.material_digest = excluded.material_digest",
     )
     .bind(tool)
     .bind(version)
     .bind(text)
     .bind(material_digest)
+    .bind(immaterial.results)
+    .bind(immaterial.owner)
+    .bind(immaterial.respond_within.map(|within| within.as_secs_f64()))
     .execute(&mut *connection)
     .await?;
     find(connection, tool, version).await?.ok_or(StoreError::Unreadable("contracts"))

@@ -145,7 +145,8 @@ pub async fn predecessors(
 }
 
 /// Writes `steps`, whose records the caller holds locked: the records under their fencing token, the
-/// trace, the messages that fall due, and a message for whoever waited for one that finished.
+/// trace, the messages that fall due, the result events of endings, and a message for whoever waited
+/// for one that finished.
 ///
 /// # Errors
 /// [`StoreError::Fenced`] when a record was not as it was read: roll back.
@@ -164,6 +165,9 @@ pub async fn write(connection: &mut PgConnection, steps: &[&Step]) -> Result<(),
     let due: Vec<(&Operation, Timestamp)> =
         steps.iter().filter_map(|step| step.publish_at.map(|at| (&step.record, at))).collect();
     super::outbox::enqueue(connection, &due).await?;
+    let ended: Vec<&Operation> =
+        steps.iter().filter(|step| step.announces).map(|step| &step.record).collect();
+    super::outbox::announce(connection, &ended).await?;
     let freed: Vec<Uuid> =
         steps.iter().filter(|step| step.frees_order).map(|step| step.record.id).collect();
     super::outbox::enqueue_next_in_order(connection, &freed).await?;

@@ -13,6 +13,10 @@ use uuid::Uuid;
 use super::StoreError;
 use super::row::{database_time, timestamp};
 use crate::domain::operation::{Operation, Timestamp};
+use crate::domain::outcome::ResultEvent;
+
+/// The queue of result events. No tool can have this name.
+pub const RESULTS: &str = "results";
 
 /// Writes an outbox row for each of `due`, to be published from the given time on.
 ///
@@ -36,6 +40,40 @@ pub async fn enqueue(
     .bind(due.iter().map(|(record, _)| record.key.clone()).collect::<Vec<_>>())
     .bind(due.iter().map(|(record, _)| record.traceparent.clone()).collect::<Vec<_>>())
     .bind(due.iter().map(|(_, at)| database_time(*at)).collect::<Vec<_>>())
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// Writes the result event of each of `ended`, which have just come to an ending, with the words of
+/// this moment. The row is no message for the record: nothing that looks for one may count it.
+///
+/// # Errors
+/// The transaction is to be rolled back.
+pub(super) async fn announce(
+    connection: &mut PgConnection,
+    ended: &[&Operation],
+) -> Result<(), StoreError> {
+    if ended.is_empty() {
+        return Ok(());
+    }
+    let event = |record: &&Operation| ResultEvent::of(record);
+    let events = ended.iter().map(event).collect::<Result<Vec<_>, _>>();
+    let events = events.map_err(|_| StoreError::Unreadable("the envelope of a result event"))?;
+    sqlx::query(
+        "insert into oncebox.outbox (id, queue, tenant_id, operation_id, operation_key, traceparent, due_at, event_routing, event_body) \
+         select e.id, $1, e.tenant, e.operation, e.key, e.traceparent, clock_timestamp(), e.routing, e.body::json \
+         from unnest($2::uuid[], $3::text[], $4::uuid[], $5::text[], $6::text[], $7::text[], $8::text[]) \
+           as e(id, tenant, operation, key, traceparent, routing, body)",
+    )
+    .bind(RESULTS)
+    .bind(ended.iter().map(|_| Uuid::now_v7()).collect::<Vec<_>>())
+    .bind(ended.iter().map(|record| record.tenant.clone()).collect::<Vec<_>>())
+    .bind(ended.iter().map(|record| record.id).collect::<Vec<_>>())
+    .bind(ended.iter().map(|record| record.key.clone()).collect::<Vec<_>>())
+    .bind(ended.iter().map(|record| record.traceparent.clone()).collect::<Vec<_>>())
+    .bind(events.iter().map(|event| event.routing_key.clone()).collect::<Vec<_>>())
+    .bind(events.iter().map(|event| event.body.clone()).collect::<Vec<_>>())
     .execute(connection)
     .await?;
     Ok(())
@@ -120,8 +158,10 @@ pub(super) async fn enqueue_held_twins(
 pub struct Taken {
     /// The row's id, and the message's.
     pub id: Uuid,
-    /// The tool's name: the routing key.
+    /// The tool's name, which is the routing key; or [`RESULTS`].
     pub queue: String,
+    /// What is to be said, and to whom, if the row is a result event.
+    pub event: Option<ResultEvent>,
     /// The record's tenant.
     pub tenant: String,
     /// The record.
@@ -174,7 +214,7 @@ pub async fn take(
                 where x.queue = q.queue and x.due_at >= coalesce(q.from_time, '-infinity') and x.due_at <= now() \
                 order by x.due_at, x.id limit q.room for update skip locked) r) \
          update oncebox.outbox o set due_at = now() + make_interval(secs => $4) from found f where o.id = f.id \
-         returning o.id, o.queue, o.tenant_id, o.operation_id, o.operation_key, o.traceparent, o.attempts, f.due_at as was_due, \
+         returning o.id, o.queue, o.event_routing, o.event_body::text as event_body, o.tenant_id, o.operation_id, o.operation_key, o.traceparent, o.attempts, f.due_at as was_due, \
                    o.due_at as leased_until, extract(epoch from now() - f.due_at)::float8 as waited",
     )
     .bind(asks.iter().map(|ask| ask.queue.clone()).collect::<Vec<_>>())
@@ -189,9 +229,14 @@ pub async fn take(
 }
 
 fn taken(row: &sqlx::postgres::PgRow) -> Result<Taken, StoreError> {
+    let event = match (row.try_get("event_routing")?, row.try_get("event_body")?) {
+        (Some(routing_key), Some(body)) => Some(ResultEvent { routing_key, body }),
+        (Some(_) | None, _) => None,
+    };
     Ok(Taken {
         id: row.try_get("id")?,
         queue: row.try_get("queue")?,
+        event,
         tenant: row.try_get("tenant_id")?,
         operation: row.try_get("operation_id")?,
         key: row.try_get("operation_key")?,
@@ -333,7 +378,7 @@ pub async fn next_due(
     Ok(wait.map(|seconds| Duration::from_secs_f64(seconds.clamp(0.0, 86_400.0))))
 }
 
-/// The queues that rows wait for: one look at the index each.
+/// The tools' queues that rows wait for: one look at the index each.
 ///
 /// # Errors
 /// Nothing is known.
@@ -344,8 +389,9 @@ pub async fn waiting_queues(connection: &mut PgConnection) -> Result<Vec<String>
             union all \
             select (select min(x.queue) from oncebox.outbox x where x.queue > q.queue) \
             from queues q where q.queue is not null) \
-         select q.queue from queues q where q.queue is not null",
+         select q.queue from queues q where q.queue is not null and q.queue <> $1",
     )
+    .bind(RESULTS)
     .fetch_all(connection)
     .await?)
 }

@@ -23,7 +23,7 @@ macro_rules! operation_columns {
          o.twin_digest, o.held_behind, o.twin_released, o.actor, \
          o.key_first_used_at, o.downstream_key, o.downstream_key_id, o.queued_at, o.sweeps, o.ordering_key, \
          o.order_number, o.waiting_for_order, o.order_released, o.effect_reference, \
-         o.response_json::text as response_json, o.response_dropped, o.traceparent, o.updated_at"
+         o.response_json::text as response_json, o.response_dropped, o.results, o.traceparent, o.updated_at"
     };
 }
 pub(super) use operation_columns;
@@ -144,6 +144,7 @@ pub(super) fn operation(row: &PgRow) -> Result<Operation, StoreError> {
         effect_reference: row.try_get("effect_reference")?,
         response: row.try_get("response_json")?,
         response_dropped: row.try_get("response_dropped")?,
+        results: row.try_get("results")?,
         traceparent: row.try_get("traceparent")?,
         updated_at: moment(row, "updated_at")?,
     })

@@ -4,7 +4,7 @@
 //! Each function locks what it finds (`for no key update skip locked`), looks again under the lock,
 //! and writes the outbox row in the same statement, so that nothing acts on a stale read. A record
 //! with an outbox row is never published again: the backlog waits there, and a pass can add at most
-//! what the broker holds.
+//! what the broker holds. A result event that waits there is no message for the record.
 
 use sqlx::postgres::PgConnection;
 use sqlx::types::time::OffsetDateTime;
@@ -81,7 +81,7 @@ pub async fn sweep(
          where o.operation_id = any($1) and o.phase in ('queued', 'retry_scheduled') and o.due_at <= now() \
            and not o.waiting_for_order and o.lease_until is null \
            and o.queued_at < now() - interval '1 minute' * (2 ^ least(o.sweeps, 12)) \
-           and not exists (select from oncebox.outbox x where x.operation_id = o.operation_id) \
+           and not exists (select from oncebox.outbox x where x.operation_id = o.operation_id and x.event_routing is null) \
          order by o.operation_id for no key update skip locked"
     ))
     .bind(&ids)
@@ -103,7 +103,7 @@ pub async fn publish_expired_leases(
         "select o.* from oncebox.operations o \
          where o.lease_until < now() and o.phase in ('claimed', 'sent') \
            and (o.queued_at < o.lease_until or o.queued_at < now() - interval '1 minute' * (2 ^ least(o.sweeps, 12))) \
-           and not exists (select from oncebox.outbox x where x.operation_id = o.operation_id) \
+           and not exists (select from oncebox.outbox x where x.operation_id = o.operation_id and x.event_routing is null) \
          order by o.lease_until limit $1 for no key update skip locked"
     ))
     .bind(most)
@@ -130,7 +130,7 @@ pub async fn publish_waiters(
                 where p.tenant_id = o.tenant_id and p.environment = o.environment and p.tool_name = o.tool_name \
                   and p.ordering_key = o.ordering_key and p.order_number < o.order_number \
                   and p.status in ('pending', 'unknown') and not p.order_released) \
-           and not exists (select from oncebox.outbox x where x.operation_id = o.operation_id) \
+           and not exists (select from oncebox.outbox x where x.operation_id = o.operation_id and x.event_routing is null) \
          order by o.operation_id limit $2 for no key update skip locked"
     ))
     .bind(least_age_seconds)
@@ -159,7 +159,7 @@ pub async fn publish_dated(
                       where t.operation_id = o.held_behind and t.status in ('pending', 'unknown')))) \
            and (o.queued_at < now() - make_interval(secs => $1) or o.queued_at > now()) \
            and (o.sweeps = 0 or o.queued_at < now() - interval '1 minute' * (2 ^ least(o.sweeps, 12))) \
-           and not exists (select from oncebox.outbox x where x.operation_id = o.operation_id) \
+           and not exists (select from oncebox.outbox x where x.operation_id = o.operation_id and x.event_routing is null) \
          order by o.due_at limit $2 for no key update of o skip locked"
     ))
     .bind(least_age_seconds)
@@ -185,7 +185,7 @@ pub async fn republish(
            and ((o.phase in ('queued', 'retry_scheduled') and not o.waiting_for_order) \
                 or o.phase in ('held', 'awaiting_approval', 'accepted') \
                 or (o.phase in ('claimed', 'sent') and o.lease_until < now())) \
-           and not exists (select from oncebox.outbox x where x.operation_id = o.operation_id) \
+           and not exists (select from oncebox.outbox x where x.operation_id = o.operation_id and x.event_routing is null) \
          order by o.queued_at limit $2 for no key update skip locked"
     ))
     .bind(database_time(since))

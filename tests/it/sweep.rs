@@ -141,6 +141,36 @@ async fn each_sweep_doubles_the_time_to_the_next() {
     assert_eq!(swept(&mut sweeper).await, 0);
 }
 
+/// The event of an ending before the record was opened again.
+#[tokio::test]
+async fn a_result_event_that_waits_is_no_message_for_its_record() {
+    let world = World::new().await;
+    tools(&world, &["a"]).await;
+    let mut sweeper = sweeper(&world);
+    lost(&world, 4, "1 h").await;
+    execute(
+        &world,
+        "insert into oncebox.outbox (id, queue, tenant_id, operation_id, operation_key, due_at, event_routing, event_body) \
+         select oncebox.new_id(), 'results', 'acme', operation_id, operation_key, now(), 'acme.a.rejected', '{}' \
+         from oncebox.operations",
+    )
+    .await;
+    for change in [
+        "update oncebox.operations set phase = 'claimed', owner = 'w', lease_until = now() - interval '1 second' where operation_key like '%:2'",
+        "update oncebox.operations set waiting_for_order = true, ordering_key = 'k', order_number = 1 where operation_key like '%:3'",
+        "update oncebox.operations set phase = 'parked' where operation_key like '%:4'",
+    ] {
+        assert_eq!(execute(&world, change).await, 1);
+    }
+    let counts = sweeper.run_once().await.unwrap();
+    assert_eq!((counts.swept, counts.expired, counts.waiters), (1, 1, 1), "{counts:?}");
+    execute(&world, "delete from oncebox.outbox where queue <> 'results'").await;
+    let now = world.count("select (extract(epoch from clock_timestamp()) * 1000000)::bigint").await;
+    let mut connection = world.connect().await;
+    let published = store::republish(&mut connection, Timestamp(now), 100).await.unwrap();
+    assert_eq!(published, 2);
+}
+
 #[tokio::test]
 async fn what_waits_for_something_else_is_not_swept() {
     let world = World::new().await;

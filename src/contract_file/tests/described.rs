@@ -133,6 +133,26 @@ fn markdown_holds_a_page_a_tool_and_what_answers_mean() {
 }
 
 #[test]
+fn markdown_says_who_is_asked_and_when() {
+    let all = contract(&changed(
+        EVERYTHING,
+        "{grants: true}",
+        "{grants: true, code: staff, http: {url: \"http://h/\"}}",
+    ));
+    let page = describe(&[&all], Format::Markdown).unwrap();
+    for part in [
+        "| asked before a send | the grants table, a policy service, authorizer staff, a person's approval, where it applies, a precondition (first send only); all must allow |",
+        "| looked up | over HTTP, visible after 10s; not there: sent again |",
+        "| provider's job | asked every 5s, for 1h; then unknown, never a second job |",
+        "| asked after the effect | a postcondition; failing: unknown |",
+    ] {
+        assert!(page.contains(part), "{part:?} is missing in:\n{page}");
+    }
+    let page = describe(&[&contract(TICKETS)], Format::Markdown).unwrap();
+    assert!(!page.contains("asked before") && !page.contains("looked up"), "{page}");
+}
+
+#[test]
 fn schema_is_the_form_of_a_file_and_says_so() {
     let schema = described(&[], Format::Schema);
     assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");

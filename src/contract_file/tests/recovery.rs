@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
-use crate::domain::contract::{EffectClass, LateArrival, Recoverability, RetryRule, Twins};
+use crate::domain::contract::{
+    AbsentRule, EffectClass, LateArrival, Recoverability, RetryRule, Twins,
+};
 use crate::domain::fingerprint::material;
+use crate::domain::pointer::Pointer;
 
 use super::*;
 
@@ -97,7 +100,6 @@ fn every_section_is_read_and_what_is_not_carried_out_is_named() {
             "/preconditions",
             "/postcondition",
             "/twins/hold",
-            "/results",
             "/sensitive",
             "/webhook",
         ]
@@ -105,6 +107,72 @@ fn every_section_is_read_and_what_is_not_carried_out_is_named() {
     let released = changed(EVERYTHING, "twins: {hold: true, within: 10m}", "twins: {hold: false}");
     let released = contract(&released).unsupported();
     assert!(!released.iter().any(|section| section.pointer.to_string() == "/twins/hold"));
+}
+
+#[test]
+fn what_asks_is_read_with_its_defaults() {
+    let statuses = |list: &[u16]| list.to_vec();
+    let pointer = |text: &str| Pointer::parse(text).unwrap();
+    let all = contract(EVERYTHING);
+    let lookup = all.lookup().unwrap();
+    assert_eq!((lookup.authoritative, lookup.visible_after), (true, Duration::from_secs(10)));
+    assert_eq!(lookup.when_absent, AbsentRule::Resend);
+    let http = lookup.http.as_ref().unwrap();
+    assert_eq!((http.found.clone(), http.absent.clone()), (statuses(&[200]), statuses(&[404])));
+    assert_eq!((&http.receipt, http.response.len()), (&pointer("/ticket_id"), 0));
+    assert_eq!(http.call.timeout, Duration::from_secs(10));
+    let poll = all.poll().unwrap();
+    assert_eq!((poll.every, poll.give_up), (Duration::from_secs(5), Duration::from_hours(1)));
+    let http = poll.http.as_ref().unwrap();
+    assert_eq!((http.applied.clone(), http.refused.clone()), (statuses(&[200]), statuses(&[])));
+    assert_eq!(http.receipt, Some(pointer("/ticket_id")), "as in the effect's own answer");
+    let before = all.preconditions.as_ref().unwrap();
+    assert_eq!(before.pass, [200, 204]);
+    assert_eq!(before.fail, [404, 409, 410, 412, 422]);
+    let inverted = changed(EVERYTHING, "pass: [200]", "pass: [404], fail: [200]");
+    let after = contract(&inverted).postcondition.unwrap();
+    assert_eq!((after.pass, after.fail), (statuses(&[404]), statuses(&[200])));
+    let only_pass = changed(EVERYTHING, "pass: [200]", "pass: [404]");
+    let after = contract(&only_pass).postcondition.unwrap();
+    assert_eq!(after.fail, [409, 410, 412, 422], "the usual ones that pass does not name");
+}
+
+#[test]
+fn whoever_decides_is_named_in_any_combination() {
+    let check = |text: &str, grants: bool, http: bool, code: Option<&str>, outside: bool| {
+        let text = changed(EVERYTHING, "authorization: {grants: true}", text);
+        let text = text.lines().filter(|line| !line.starts_with("preconditions:"));
+        let read = contract(&text.collect::<Vec<_>>().join("\n"));
+        let found = read.authorization.as_ref();
+        assert_eq!(
+            found.map(|a| (a.grants, a.http.is_some(), a.code.as_deref())),
+            Some((grants, http, code))
+        );
+        assert_eq!(read.asks_before_send(), outside);
+    };
+    check("authorization: {grants: true}", true, false, None, false);
+    check("authorization: {code: staff}", false, false, Some("staff"), true);
+    let http = "http: {url: \"${env:POLICY_URL}/v1/data/x/allow\", headers: {A: \"${env:T}\"}, timeout: 2s}";
+    check(&format!("authorization: {{{http}}}"), false, true, None, true);
+    check(
+        &format!("authorization: {{grants: true, {http}, code: staff}}"),
+        true,
+        true,
+        Some("staff"),
+        true,
+    );
+    assert!(contract(EVERYTHING).asks_before_send(), "a precondition is asked outside too");
+    assert!(!contract(TICKETS).asks_before_send());
+}
+
+#[test]
+fn code_may_answer_instead_of_http() {
+    let (start, _) = TICKETS.split_once("downstream:").unwrap();
+    let by_code = "downstream: {lookup: {authoritative: true, absent: resend}, poll: {every: 5s, give_up: 1h}}\n";
+    let read = contract(&format!("{start}{by_code}"));
+    assert!(read.lookup().is_some_and(|lookup| lookup.http.is_none()));
+    assert!(read.poll().is_some_and(|poll| poll.http.is_none()));
+    assert!(!read.blind());
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use super::*;
 
 /// One change, and the one line that it must give.
-fn check(base: &str, from: &str, to: &str, expected: &str) {
+pub(super) fn check(base: &str, from: &str, to: &str, expected: &str) {
     let lines = lines(&changed(base, from, to));
     assert!(
         lines.len() == 1 && lines[0].starts_with(expected),
@@ -80,8 +80,14 @@ fn words_that_mean_nothing_are_named_with_their_place() {
     check("attempts: 7", "attempts: -1", "/retry/attempts: must be a whole number");
     check("multiplier: 1.5", "multiplier: 1e999", "/retry/multiplier: must be a number");
     check("results: true", "results: 'true'", "/results: must be true or false");
-    check("{grants: true}", "{}", "/authorization: must be {grants: true}");
-    check("{grants: true}", "{grants: false}", "/authorization: must be {grants: true}");
+    check("{grants: true}", "{}", "/authorization: must name who decides: grants: true");
+    check("{grants: true}", "{grants: false}", "/authorization/grants: must be true, or left out");
+    check("{grants: true}", "{code: ''}", "/authorization/code: must not be empty");
+    let http = "{http: {method: POST, url: \"http://h/\"}}";
+    check("{grants: true}", http, "/authorization/http/method: unknown field method; known here");
+    check("every: 5s, ", "", "/downstream/poll/every: is missing");
+    check("found: 200, ", "found: [200, 99], ", "/downstream/lookup/http/found/1: must be a whole");
+    check("pass: [200]", "pass: 200", "/postcondition/pass: must be a list");
     check(
         "ticket.updated: progress",
         "ticket.updated: done",
@@ -332,6 +338,10 @@ fn schema_and_reader_agree() {
         ("method: POST", "method: TRACE"),
         ("already: [410]", "already: [600]"),
         ("{grants: true}", "{}"),
+        ("{grants: true}", "{grants: false}"),
+        ("{grants: true}", "{http: {url: \"http://h/\", method: GET}}"),
+        ("found: 200", "found: ok"),
+        ("pass: [200]", "pass: 200"),
         ("every: 5s, ", ""),
         ("window: 24h", ""),
         ("numbers: numeric", "numbers: both"),

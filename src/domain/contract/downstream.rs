@@ -14,9 +14,9 @@ pub struct Downstream {
     pub http: Option<HttpRequest>,
     /// What the downstream remembers of a key; `None`: it does not deduplicate.
     pub idempotency: Option<Idempotency>,
-    /// How to find an effect by key. Not carried out in this release.
+    /// How to find an effect.
     pub lookup: Option<Lookup>,
-    /// How to follow a provider's job. Not carried out in this release.
+    /// How to follow a provider's job.
     pub poll: Option<Poll>,
 }
 
@@ -69,7 +69,7 @@ pub struct HttpRequest {
     pub job: Option<Pointer>,
 }
 
-/// A request that asks and changes nothing.
+/// A request that asks and changes nothing. Asking twice is always allowed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HttpCall {
     /// The method.
@@ -94,20 +94,30 @@ pub struct Idempotency {
 /// How to find an effect.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lookup {
-    /// The request.
-    pub http: HttpCall,
-    /// The status that means: it is there.
-    pub found: u16,
-    /// The status that means: it is not there.
-    pub absent: u16,
-    /// Where the answer holds the effect's reference.
-    pub receipt: Pointer,
-    /// Whether "absent" is the truth, and not a cache's opinion.
+    /// The question over HTTP; `None`: the tool's own code answers
+    /// ([`Tool::lookup`](crate::tool::Tool::lookup)).
+    pub http: Option<LookupRequest>,
+    /// Whether "absent" is the truth, and not a cache's or a replica's opinion.
     pub authoritative: bool,
     /// How long an effect may be invisible.
     pub visible_after: Duration,
     /// What to do when it is not there.
     pub when_absent: AbsentRule,
+}
+
+/// A look-up over HTTP. A status in neither list tells nothing.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LookupRequest {
+    /// The request.
+    pub call: HttpCall,
+    /// The statuses that mean: it is there. Believed with the receipt only.
+    pub found: Vec<u16>,
+    /// The statuses that mean: it is not there.
+    pub absent: Vec<u16>,
+    /// Where the answer holds the effect's reference.
+    pub receipt: Pointer,
+    /// What of the answer is kept for replays.
+    pub response: Vec<Pointer>,
 }
 
 /// What to do when a look-up finds nothing.
@@ -122,18 +132,30 @@ pub enum AbsentRule {
 /// How to follow a job.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Poll {
-    /// The request; `{job}` is the job's id.
-    pub http: HttpCall,
+    /// The question over HTTP; `None`: the tool's own code answers
+    /// ([`Tool::poll`](crate::tool::Tool::poll)).
+    pub http: Option<PollRequest>,
     /// How often.
     pub every: Duration,
-    /// How long.
+    /// How long, from the answer that named the job.
     pub give_up: Duration,
-    /// Statuses by which the job is done.
+}
+
+/// A poll over HTTP. A success in neither list means that the job has not ended; any other status
+/// tells nothing.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PollRequest {
+    /// The request; `{job}` is the job's id.
+    pub call: HttpCall,
+    /// Statuses by which the job is done. Believed with the receipt only.
     pub applied: Vec<u16>,
-    /// Statuses by which it failed.
+    /// Statuses by which it ended without an effect.
     pub refused: Vec<u16>,
-    /// Where the answer holds the effect's reference.
+    /// Where the answer holds the effect's reference; as in the effect's own answer unless it says
+    /// otherwise. `None` for a read: the operation's own id stands for it.
     pub receipt: Option<Pointer>,
+    /// What of the answer is kept for replays.
+    pub response: Vec<Pointer>,
 }
 
 impl Method {

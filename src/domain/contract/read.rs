@@ -5,6 +5,7 @@
 
 mod http;
 mod place;
+mod questions;
 mod small;
 
 use std::cell::RefCell;
@@ -84,10 +85,10 @@ fn contract(top: &Place<'_>, document: &Json) -> Option<Contract> {
     let arguments = top.get("arguments").json().map(Json::to_value);
     let fingerprint = fingerprint(&top.get("fingerprint"));
     let downstream = top.get("downstream").maybe(http::downstream);
-    let authorization = top.get("authorization").maybe(small::authorization);
+    let authorization = top.get("authorization").maybe(questions::authorization);
     let approval = top.get("approval").maybe(small::approval);
-    let preconditions = top.get("preconditions").maybe(small::check);
-    let postcondition = top.get("postcondition").maybe(small::check);
+    let preconditions = top.get("preconditions").maybe(questions::check);
+    let postcondition = top.get("postcondition").maybe(questions::check);
     let retry = top.get("retry").or(RetryRule::default(), small::retry);
     let lease = top.get("lease").or(sections::DEFAULT_LEASE, Place::duration);
     let concurrency = top.get("concurrency").or(Concurrency::default(), small::concurrency);

@@ -3,6 +3,7 @@
 
 mod answers;
 mod arguments;
+mod questions;
 mod times;
 
 use std::time::Duration;
@@ -10,7 +11,7 @@ use std::time::Duration;
 use crate::domain::key::shape;
 use crate::domain::pointer::Pointer;
 
-use super::template::Placeholder;
+use super::template::{Placeholder, TextTemplate};
 use super::{Contract, EffectClass, HttpRequest, Problem};
 
 /// What leases and windows carry for a fail-over's clock jump, unless the deployment says
@@ -42,6 +43,7 @@ impl Contract {
         times::check(self, margin, &mut found);
         arguments::check(self, &mut found);
         class(self, &mut found);
+        questions::check(self, &mut found);
         if let Some(http) = self.http() {
             answers::check(self, http, &mut found);
             request(self, http, &mut found);
@@ -64,6 +66,11 @@ fn class(contract: &Contract, found: &mut Found) {
         &["downstream"],
         "a transactional tool writes to this database in the settling transaction and has no downstream",
     );
+    found.when(
+        class == EffectClass::Transactional && contract.postcondition.is_some(),
+        &["postcondition"],
+        "a transactional effect commits with the operation's own record, which nothing could take back",
+    );
 }
 
 fn request(contract: &Contract, http: &HttpRequest, found: &mut Found) {
@@ -83,12 +90,21 @@ fn request(contract: &Contract, http: &HttpRequest, found: &mut Found) {
     found.when(
         http.placeholders().contains(&&Placeholder::Job),
         &["downstream", "http"],
-        "{job} is known to a poll only",
+        "{job} is known to a poll only, and to questions after it",
     );
-    for (name, value) in &http.headers {
+    found.when(
+        http.placeholders().contains(&&Placeholder::Receipt),
+        &["downstream", "http"],
+        "{receipt} is known only when the effect is made",
+    );
+    plain_secrets(&["downstream", "http"], &http.headers, found);
+}
+
+fn plain_secrets(place: &[&str], headers: &[(String, TextTemplate)], found: &mut Found) {
+    for (name, value) in headers {
         found.when(
             value.literals().any(shape::holds_secret),
-            &["downstream", "http", "headers", name],
+            &[place, &["headers", name]].concat(),
             "holds what looks like a secret; refer to it as ${env:NAME} or ${file:/path}",
         );
     }

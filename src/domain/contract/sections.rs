@@ -8,6 +8,7 @@ use crate::domain::pointer::Pointer;
 
 use super::EffectClass;
 use super::downstream::HttpCall;
+use super::template::{TextTemplate, UrlTemplate};
 
 /// The four answers about operation keys that a reviewer asks for. Nothing acts on them; people
 /// and models read them.
@@ -43,11 +44,11 @@ pub struct RetryRule {
 pub struct Concurrency {
     /// In one process; at least 1.
     pub process: u32,
-    /// In all of them. Not carried out in this release.
+    /// In all of them.
     pub total: Option<u32>,
 }
 
-/// The guard against the same call under a new key. Not carried out in this release.
+/// The guard against the same call under a new key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Twins {
     /// Whether a twin is held.
@@ -58,22 +59,39 @@ pub struct Twins {
     pub stated: bool,
 }
 
-/// A question to another service, with the answer that lets the operation go on.
+/// A question about the target's state. A status in neither list is no answer: a server that fails,
+/// a redirect or a refused credential says nothing about the state, so it neither holds nor fails.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Check {
     /// The request.
     pub http: HttpCall,
-    /// The statuses that mean yes.
+    /// The statuses that mean: it holds.
     pub pass: Vec<u16>,
+    /// The statuses that mean: it does not hold.
+    pub fail: Vec<u16>,
 }
 
-/// Who says whether the actor may.
+/// Who says whether the actor may. All that are named must allow; at least one is.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Authorization {
+pub struct Authorization {
     /// Rows in table `grants`.
-    Grants,
+    pub grants: bool,
     /// Another service.
-    Http(Check),
+    pub http: Option<Policy>,
+    /// The name of an [`Authorizer`](crate::tool::Authorizer) in this process.
+    pub code: Option<String>,
+}
+
+/// A policy service in the form of OPA's data API: a POST with `{"input": {...}}`, answered 200 with
+/// `{"result": true}`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Policy {
+    /// The address.
+    pub url: UrlTemplate,
+    /// Header fields.
+    pub headers: Vec<(String, TextTemplate)>,
+    /// The longest wait for the decision, connecting included.
+    pub timeout: Duration,
 }
 
 /// Which requests need a person's approval.

@@ -2,8 +2,8 @@
 //! attempt.
 //!
 //! A placeholder is `{/json/pointer}` of the arguments, `{idempotency_key}`, `{operation_id}`,
-//! `{tenant}`, `{environment}` or, in a poll, `{job}`. `{{` and `}}` are literal braces. A secret
-//! is `${env:NAME}` or `${file:/path}`, in a header, as a query value, or as the leading
+//! `{tenant}`, `{environment}` or, in questions about what became of an operation, `{job}` and
+//! `{receipt}`. `{{` and `}}` are literal braces. A secret is `${env:NAME}` or `${file:/path}`, in a header, as a query value, or as the leading
 //! `scheme://host[:port]` of a URL; `$${` is a dollar before a placeholder.
 //!
 //! - A body value that is exactly one placeholder keeps its JSON type and every digit; inside a
@@ -14,6 +14,8 @@
 //! - What is missing drops its body member, array item, header or query pair. A path has no part
 //!   that could drop, so there it is an error, and so is a body that would drop as a whole, and a
 //!   text that holds the idempotency key or a secret besides: the request would go out without it.
+//! - In a request that asks ([`HttpCall`](super::HttpCall), [`Policy`](super::Policy)) nothing drops:
+//!   without one of its parts it would ask something else, and the answer would be believed.
 //!
 //! Errors name places and pointers, never values.
 
@@ -49,6 +51,8 @@ pub enum Placeholder {
     Environment,
     /// `{job}`: the provider's job.
     Job,
+    /// `{receipt}`: the effect's reference.
+    Receipt,
 }
 
 /// Where a secret is found; the secret itself is nowhere in a contract.
@@ -76,8 +80,10 @@ pub struct RenderContext<'a> {
     pub tenant: &'a str,
     /// The environment.
     pub environment: &'a str,
-    /// The provider's job, in a poll.
+    /// The provider's job, where one is known.
     pub job: Option<&'a str>,
+    /// The effect's reference, where one is known.
+    pub receipt: Option<&'a str>,
 }
 
 /// Why a text is no template.
@@ -91,7 +97,7 @@ pub enum TemplateSyntax {
     Unopened,
     /// Neither a pointer nor one of the names.
     #[error(
-        "a placeholder is {{/json/pointer}}, {{idempotency_key}}, {{operation_id}}, {{tenant}}, {{environment}} or {{job}}"
+        "a placeholder is {{/json/pointer}}, {{idempotency_key}}, {{operation_id}}, {{tenant}}, {{environment}}, {{job}} or {{receipt}}"
     )]
     Placeholder,
     /// The root, or no pointer by RFC 6901.
@@ -182,6 +188,7 @@ impl Placeholder {
             "tenant" => Ok(Self::Tenant),
             "environment" => Ok(Self::Environment),
             "job" => Ok(Self::Job),
+            "receipt" => Ok(Self::Receipt),
             pointer if pointer.starts_with('/') => {
                 Pointer::parse(pointer).map(Self::Argument).map_err(|_| TemplateSyntax::Pointer)
             }
@@ -197,6 +204,7 @@ impl Placeholder {
             Self::Tenant => Some(Found::Text(context.tenant)),
             Self::Environment => Some(Found::Text(context.environment)),
             Self::Job => context.job.map(Found::Text),
+            Self::Receipt => context.receipt.map(Found::Text),
         }
     }
 
@@ -208,7 +216,7 @@ impl Placeholder {
             (Some(Found::Json(Json::Number(number))), _) => Ok(Some(number.as_str().to_owned())),
             (Some(Found::Json(_)), _) => Err(TemplateProblem::NotText(self.clone())),
             (None, Self::Argument(_)) => Ok(None),
-            // A key or job that is not there must never drop out silently: that would send the
+            // A key, job or receipt that is not there must never drop out silently: that would send the
             // request without what protects it.
             (None, _) => Err(TemplateProblem::Missing(self.clone())),
         }
@@ -253,6 +261,7 @@ impl fmt::Display for Placeholder {
             Self::Tenant => f.write_str("{tenant}"),
             Self::Environment => f.write_str("{environment}"),
             Self::Job => f.write_str("{job}"),
+            Self::Receipt => f.write_str("{receipt}"),
         }
     }
 }

@@ -118,6 +118,47 @@ fn a_caller_waits_for_what_is_pending_only() {
     }
 }
 
+#[test]
+fn an_event_says_the_ending_and_keeps_the_response_to_itself() {
+    let row = Operation {
+        effect_reference: Some("T-1".to_owned()),
+        response: Some("{\"secret\": 1}".to_owned()),
+        ..operation(State::Applied)
+    };
+    let event = ResultEvent::of(&row).unwrap();
+    assert_eq!(event.routing_key, "acme.tickets.create.applied");
+    assert_eq!(
+        event.body,
+        "{\"status\":\"applied\",\"operation_id\":\"00000000-0000-0000-0000-000000000007\",\
+         \"operation_key\":\"acme:prod:run1:step1\",\"effect_reference\":\"T-1\",\
+         \"response\":null,\"safe_to_repeat\":true,\"next_action\":\"none\",\
+         \"retry_after_seconds\":null,\"reason\":null,\
+         \"tool\":\"tickets.create\",\"tool_version\":\"2026-08-19\"}"
+    );
+    for state in State::ALL.into_iter().filter(|state| state.is_ending()) {
+        let event = ResultEvent::of(&operation(state)).unwrap();
+        let body: serde_json::Value = serde_json::from_str(&event.body).unwrap();
+        assert!(event.routing_key.ends_with(&format!(".{}", body["status"].as_str().unwrap())));
+    }
+}
+
+/// The column of an event is bounded, and a settle can always be written.
+#[test]
+fn the_longest_event_fits_its_column() {
+    let row = Operation {
+        key: "\"".repeat(1400),
+        tenant: "t".repeat(63),
+        tool: "t".repeat(64),
+        tool_version: "\"".repeat(64),
+        effect_reference: Some("\u{1}".repeat(1024)),
+        reason: Some(Reason::RefusedAfterUnproved),
+        ..operation(State::FailedPermanent)
+    };
+    let event = ResultEvent::of(&row).unwrap();
+    assert!(event.body.len() <= 16384, "{}", event.body.len());
+    assert!(event.routing_key.len() <= 200, "{}", event.routing_key.len());
+}
+
 /// Whoever used a key for another request learns that, and nothing of the first one's values.
 #[test]
 fn a_mismatch_tells_no_values() {

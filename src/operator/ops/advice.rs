@@ -149,6 +149,7 @@ mod tests {
             effect_reference: Some("T-1".into()),
             response: None,
             response_dropped: false,
+            results: false,
             traceparent: None,
             updated_at: Timestamp(2),
         }

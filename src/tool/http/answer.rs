@@ -23,22 +23,22 @@ pub(super) const MAX_ANSWER_BYTES: usize = 256 * 1024;
 /// mistaken header cannot use it up alone.
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// An answer, read to its end if its meaning is definite.
+/// An answer, read to its end if whoever waits for it wanted that.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) status: StatusCode,
-    pub(super) meaning: Meaning,
     pub(super) headers: HeaderMap,
-    /// Empty unless the meaning is definite.
+    /// Empty unless it was wanted.
     pub(super) body: Bytes,
 }
 
 impl Answer {
     /// What this answer to the operation's request proves.
     pub(super) fn judge(&self, operation: Uuid, http: &HttpRequest, sending: Sending) -> Attempted {
-        match self.meaning {
-            Meaning::Applied => match self.receipt(operation, http) {
-                Ok(receipt) => sending.applied(receipt, self.response(http)),
+        let kept = || self.response(&http.response);
+        match Meaning::of(self.status, http) {
+            Meaning::Applied => match self.receipt(operation, http.receipt.as_ref()) {
+                Ok(receipt) => sending.applied(receipt, kept()),
                 Err(why) => sending.ambiguous(why),
             },
             Meaning::Accepted => match self.job(http) {
@@ -46,7 +46,7 @@ impl Answer {
                 Err(why) => sending.ambiguous(why),
             },
             Meaning::Already => match self.already_receipt(operation, http) {
-                Some(receipt) => sending.already(receipt, self.response(http)),
+                Some(receipt) => sending.already(receipt, kept()),
                 None => sending.ambiguous(Ambiguity::NoReceipt),
             },
             Meaning::Refused => sending.refused(),
@@ -60,8 +60,12 @@ impl Answer {
     /// The downstream's reference. Where the contract names none (a read, a PUT with an empty
     /// answer), the effect is known by our own operation id: the same text from every attempt, so
     /// that two proofs of one effect never look like two effects.
-    fn receipt(&self, operation: Uuid, http: &HttpRequest) -> Result<Receipt, Ambiguity> {
-        let Some(place) = &http.receipt else {
+    pub(super) fn receipt(
+        &self,
+        operation: Uuid,
+        place: Option<&Pointer>,
+    ) -> Result<Receipt, Ambiguity> {
+        let Some(place) = place else {
             return Receipt::new(format!("operation:{operation}")).ok_or(Ambiguity::NoReceipt);
         };
         let body = self.json().ok_or(Ambiguity::Unreadable)?;
@@ -77,26 +81,25 @@ impl Answer {
 
     /// *Already done* is often said without naming what was done, as by a 404 to a delete.
     fn already_receipt(&self, operation: Uuid, http: &HttpRequest) -> Option<Receipt> {
-        let named = self.receipt(operation, http).ok();
+        let named = self.receipt(operation, http.receipt.as_ref()).ok();
         named.or_else(|| Receipt::new(format!("already:{}", self.status.as_u16())))
     }
 
     /// The contract's places as one object whose names are the pointers' texts, so that two
     /// places never share a name. A place that is not in the answer is left out.
-    fn response(&self, http: &HttpRequest) -> Response {
-        if http.response.is_empty() {
+    pub(super) fn response(&self, places: &[Pointer]) -> Response {
+        if places.is_empty() {
             return Response::None;
         }
         let Some(body) = self.json() else { return Response::Dropped };
-        let found = http
-            .response
+        let found = places
             .iter()
             .filter_map(|place| body.at(place).map(|value| (place.to_string(), value.clone())));
         Response::keep(Json::Object(found.collect()).to_text())
     }
 
     /// The body by the strict reader. We asked for no encoding, so one that comes is not read.
-    fn json(&self) -> Option<Json> {
+    pub(super) fn json(&self) -> Option<Json> {
         let encodings = self.headers.get_all(header::CONTENT_ENCODING);
         let plain =
             encodings.iter().all(|named| named.as_bytes().eq_ignore_ascii_case(b"identity"));
@@ -106,7 +109,7 @@ impl Answer {
 }
 
 /// The text that names something at a place; empty when nothing there is a name.
-pub(super) fn reference<'a>(body: &'a Json, place: &Pointer) -> &'a str {
+fn reference<'a>(body: &'a Json, place: &Pointer) -> &'a str {
     match body.at(place) {
         Some(Json::String(text)) => text,
         Some(Json::Number(number)) => number.as_str(),

@@ -1,19 +1,24 @@
-//! The way of one call: build, connect, open the gate, send, judge.
+//! The way of one call: build, connect, open the gate, send, judge. And of one question, which needs
+//! no gate.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper::Request;
+use hyper::{Request, StatusCode};
 use tokio::time::Instant;
+use uuid::Uuid;
 
+use super::answer::Answer;
 use super::connect::{Connector, Origin, TlsSetupError};
-use super::connection::{Connection, Exchange};
+use super::connection::{Connection, Exchange, Wanted};
+use super::meaning::Meaning;
 use super::pool::Pool;
 use super::request::{Prepared, prepare};
-use crate::domain::attempt::NotSent;
+use crate::domain::attempt::{Ambiguity, NotSent};
 use crate::domain::contract::HttpRequest;
 use crate::domain::contract::template::RenderedRequest;
+use crate::domain::evidence::Blank;
 use crate::tool::{Attempted, Call, Gate, Sending};
 
 /// Longest wait for a connection, TLS included. Long enough for one lost SYN (repeated after 1 s
@@ -33,6 +38,21 @@ pub(super) enum Connections {
     Kept,
     /// It cannot: each call gets a connection of its own.
     Fresh,
+}
+
+/// Whose request it is, for the log.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct About<'a> {
+    pub(super) operation_id: Uuid,
+    pub(super) tool: &'a str,
+    pub(super) traceparent: Option<&'a str>,
+}
+
+impl<'a> About<'a> {
+    pub(super) fn of(call: &'a Call) -> Self {
+        let Call { operation_id, tool, traceparent, .. } = call;
+        Self { operation_id: *operation_id, tool, traceparent: traceparent.as_deref() }
+    }
 }
 
 /// One call on its way.
@@ -98,6 +118,89 @@ impl HttpClient {
             }
         }
     }
+
+    /// Asks a question and reads the answer whole. `patience` is for all of it, connecting included.
+    ///
+    /// Nothing is changed by asking, so a kept connection that turns out to be dead is replaced once,
+    /// even if the question may have reached the other side. Redirects are answers like others.
+    ///
+    /// # Errors
+    /// Why there is no answer.
+    pub(super) async fn ask(
+        &self,
+        about: About<'_>,
+        rendered: RenderedRequest,
+        patience: Duration,
+    ) -> Result<Answer, Blank> {
+        let About { operation_id, tool, traceparent } = about;
+        let deadline = Instant::now() + patience;
+        let Prepared { origin, request } =
+            prepare(rendered, traceparent, false).map_err(|why| {
+                tracing::warn!(%operation_id, tool, %why, "question cannot be built");
+                Blank::Unbuildable
+            })?;
+        if let Some(mut kept) = self.pool.take(&origin) {
+            match question(&mut kept, request.clone(), deadline).await {
+                Exchange::Answered(answer) => {
+                    self.pool.put(origin, kept);
+                    return Ok(answer);
+                }
+                Exchange::NothingLeft { .. } | Exchange::Lost(Ambiguity::Broken) => {}
+                Exchange::Lost(why) => return Err(blank(why)),
+            }
+        }
+        let mut fresh = self.connect(about, &origin, deadline).await.ok_or(Blank::Unreachable)?;
+        match question(&mut fresh, request, deadline).await {
+            Exchange::Answered(answer) => {
+                self.pool.put(origin, fresh);
+                Ok(answer)
+            }
+            Exchange::NothingLeft { .. } => Err(Blank::Unreachable),
+            Exchange::Lost(why) => Err(blank(why)),
+        }
+    }
+
+    /// A new connection, or `None` and a line in the log: the result keeps only the kind of the
+    /// failure. The line names no more than the host, never the URL.
+    async fn connect(
+        &self,
+        about: About<'_>,
+        origin: &Origin,
+        deadline: Instant,
+    ) -> Option<Connection> {
+        let deadline = deadline.min(Instant::now() + CONNECT_TIMEOUT);
+        match Connection::open(&self.connector, origin, deadline).await {
+            Ok(connection) => Some(connection),
+            Err(error) => {
+                let About { operation_id, tool, .. } = about;
+                tracing::warn!(%operation_id, tool, %error, "downstream not reachable");
+                None
+            }
+        }
+    }
+}
+
+async fn question(
+    connection: &mut Connection,
+    request: Request<Full<Bytes>>,
+    deadline: Instant,
+) -> Exchange {
+    let patience = deadline.saturating_duration_since(Instant::now());
+    connection.exchange(request, deadline, patience, &|_| true).await
+}
+
+/// A question that was lost, as far as it matters to whoever asked.
+fn blank(why: Ambiguity) -> Blank {
+    match why {
+        Ambiguity::TimedOut | Ambiguity::Broken | Ambiguity::WorkerLost => Blank::Unreachable,
+        Ambiguity::Panicked => Blank::Panicked,
+        Ambiguity::NoReceipt => Blank::NoReceipt,
+        Ambiguity::Unreadable
+        | Ambiguity::Redirect
+        | Ambiguity::UnlistedStatus
+        | Ambiguity::NoJob
+        | Ambiguity::Tool => Blank::Unclear,
+    }
 }
 
 impl Journey<'_> {
@@ -108,15 +211,17 @@ impl Journey<'_> {
         sending: Sending,
     ) -> Attempted {
         let send_before = sending.send_before();
+        let patience = self.http.timeout;
+        let wanted: Wanted<'_> = &|status: StatusCode| Meaning::of(status, self.http).is_definite();
         let spare = kept.then(|| request.clone());
-        let mut ended = connection.exchange(request, send_before, self.http).await;
+        let mut ended = connection.exchange(request, send_before, patience, wanted).await;
         // A kept connection that died unseen took nothing with it, so this is still the first send.
         if let (Exchange::NothingLeft { late: false }, Some(request)) = (&ended, spare) {
             let Some(fresh) = self.connect(send_before).await else {
                 return sending.not_sent(NotSent::Unreachable);
             };
             connection = fresh;
-            ended = connection.exchange(request, send_before, self.http).await;
+            ended = connection.exchange(request, send_before, patience, wanted).await;
         }
         match ended {
             Exchange::Answered(answer) => {
@@ -140,18 +245,8 @@ impl Journey<'_> {
         Some(Taken { connection, kept: false })
     }
 
-    /// A new connection, or `None` and a line in the log: the result keeps only the kind of the
-    /// failure. The line names no more than the host, never the URL.
     async fn connect(&self, deadline: Instant) -> Option<Connection> {
-        let deadline = deadline.min(Instant::now() + CONNECT_TIMEOUT);
-        match Connection::open(&self.client.connector, &self.origin, deadline).await {
-            Ok(connection) => Some(connection),
-            Err(error) => {
-                let Call { operation_id, tool, .. } = self.call;
-                tracing::warn!(%operation_id, tool, %error, "downstream not reachable");
-                None
-            }
-        }
+        self.client.connect(About::of(self.call), &self.origin, deadline).await
     }
 
     fn give_back(self, connection: Connection) {

@@ -14,16 +14,17 @@ use futures::FutureExt as _;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
-use hyper::{Request, Response};
+use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::answer::{Answer, MAX_ANSWER_BYTES};
 use super::connect::{Connector, Origin, Stream};
-use super::meaning::Meaning;
 use super::wire::{Gauge, WriteRule};
 use crate::domain::attempt::Ambiguity;
-use crate::domain::contract::HttpRequest;
+
+/// Whether an answer of that status is read to its end.
+pub(super) type Wanted<'a> = &'a (dyn Fn(StatusCode) -> bool + Sync);
 
 type Driver = http1::Connection<TokioIo<Box<dyn Stream>>, Full<Bytes>>;
 
@@ -82,17 +83,18 @@ impl Connection {
         matches!(ready, Some(Ok(()))) && self.driver.is_some()
     }
 
-    /// Sends `request` and waits for its answer, once.
+    /// Sends `request` and waits for its answer, once. `patience` runs from the first byte to the
+    /// last byte of the answer; `wanted` tells by the status whether the body is read.
     pub(super) async fn exchange(
         &mut self,
         request: Request<Full<Bytes>>,
         send_before: Instant,
-        http: &HttpRequest,
+        patience: Duration,
+        wanted: Wanted<'_>,
     ) -> Exchange {
-        let patience = http.timeout;
         self.gauge.arm(WriteRule { send_before, timeout: patience });
         let response = self.sender.send_request(request);
-        let mut answer = pin!(drive(&mut self.driver, read_answer(response, http)));
+        let mut answer = pin!(drive(&mut self.driver, read_answer(response, wanted)));
         let mut deadline = send_before.min(Instant::now() + patience);
         loop {
             // An answer that is there counts, even when the deadline has passed too.
@@ -130,17 +132,16 @@ impl Gauge {
 /// Reads the head, and the body where the status alone does not settle the meaning.
 async fn read_answer(
     response: impl Future<Output = hyper::Result<Response<Incoming>>>,
-    http: &HttpRequest,
+    wanted: Wanted<'_>,
 ) -> Result<Answer, Failure> {
     let (head, body) = response.await.map_err(Failure::Head)?.into_parts();
-    let meaning = Meaning::of(head.status, http);
-    let body = if meaning.is_definite() {
+    let body = if wanted(head.status) {
         let whole = Limited::new(body, MAX_ANSWER_BYTES).collect().await;
         whole.map_err(|_| Failure::Body)?.to_bytes()
     } else {
         Bytes::new()
     };
-    Ok(Answer { status: head.status, meaning, headers: head.headers, body })
+    Ok(Answer { status: head.status, headers: head.headers, body })
 }
 
 /// Polls `future`, and before it the connection that it depends on.

@@ -1,4 +1,4 @@
-//! The HTTP tool: one request, one answer, and an honest account of what the wire showed.
+//! HTTP: one request, one answer, and an honest account of what the wire showed.
 //!
 //! It speaks HTTP/1.1 on connections of its own, because a client that repeats requests or follows
 //! redirects by itself would make effects that no record knows of. What was learned depends on
@@ -13,6 +13,8 @@
 //! | a whole 401 or 403 that no list names | `Denied` |
 //! | anything else after the first byte | `Ambiguous` |
 //!
+//! Questions ([`questions`], [`policy`]) go the same way without a gate, since they change nothing.
+//!
 //! Absent on purpose: redirects, cookies, proxies, compression, HTTP/2, pipelining, and any second
 //! send once a byte has left.
 
@@ -21,7 +23,9 @@ mod client;
 mod connect;
 mod connection;
 mod meaning;
+mod policy;
 mod pool;
+mod questions;
 mod request;
 #[cfg(test)]
 mod tests;
@@ -41,6 +45,8 @@ use client::Connections;
 
 pub use client::HttpClient;
 pub use connect::TlsSetupError;
+pub(crate) use policy::HttpPolicy;
+pub(crate) use questions::HttpQuestions;
 
 /// A tool whose contract says how its effect is made over HTTP.
 pub struct HttpTool {
@@ -68,8 +74,7 @@ impl HttpTool {
     ) -> Self {
         let http = http.clone();
         let connections = if blind { Connections::Fresh } else { Connections::Kept };
-        let named = http.secrets().into_iter();
-        let secrets = named.filter_map(|name| Some((name.clone(), secrets(name)?))).collect();
+        let secrets = found(http.secrets(), secrets);
         Self { client, http, connections, secrets }
     }
 
@@ -91,6 +96,7 @@ impl Tool for HttpTool {
             tenant: &call.tenant,
             environment: &call.environment,
             job: None,
+            receipt: None,
         };
         match self.http.render(&context, &|name| self.secrets.get(name).cloned()) {
             Ok(rendered) => {
@@ -102,6 +108,11 @@ impl Tool for HttpTool {
             }
         }
     }
+}
+
+/// Those of the named secrets that are there.
+fn found(named: Vec<&SecretRef>, secrets: Secrets<'_>) -> BTreeMap<SecretRef, String> {
+    named.into_iter().filter_map(|name| Some((name.clone(), secrets(name)?))).collect()
 }
 
 /// Whose fault it is: other arguments can be built, or the deployment has to be mended.

@@ -75,9 +75,16 @@ pub(crate) async fn contract_in(world: &World, directory: &std::path::Path, yaml
     std::fs::write(directory.join(format!("{}@{}.yaml", read.tool, read.version)), yaml).unwrap();
     let digest = read.material_digest();
     let mut connection = world.connect().await;
-    store::register(&mut connection, read.tool.as_str(), read.version.as_str(), yaml, &digest)
-        .await
-        .unwrap();
+    store::register(
+        &mut connection,
+        read.tool.as_str(),
+        read.version.as_str(),
+        yaml,
+        &digest,
+        store::Immaterial::of(&read),
+    )
+    .await
+    .unwrap();
 }
 
 /// A worker as a process of its own, under `name`.

@@ -9,7 +9,7 @@
 )]
 
 mod dam;
-mod kit;
+pub(crate) mod kit;
 
 mod busy_rows;
 mod channel_loss;

@@ -1,10 +1,17 @@
 //! The fake downstream: the ticket service, a process of its own that counts its effects itself.
 
+mod asking;
+mod calls;
+mod checks;
+mod jobs;
+mod lookups;
+mod policy;
+
+pub(crate) use asking::Answer;
+
 use std::process::Command;
 
 use serde_json::Value;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
 
 use super::process::{Process, built};
 
@@ -30,22 +37,20 @@ impl Downstream {
         Self { url, process }
     }
 
-    /// Sets a fault: one JSON object of the service's `/control`.
+    /// Sets a fault or gives an order: one JSON object of the service's `/control`.
     pub(crate) async fn control(&self, fault: Value) {
-        let (status, body) = self.request("POST", "/control", &fault.to_string()).await;
-        assert!(status < 300, "control answered {status}: {body}");
+        let answer = self.ask("POST", "/control", &[], &fault.to_string()).await;
+        assert_eq!(answer.status, 200, "control answered: {}", answer.body);
     }
 
-    /// Clears faults and pauses; effects stay.
+    /// Clears faults, settings and pauses, and closes what hangs; effects stay.
     pub(crate) async fn reset(&self) {
-        self.request("POST", "/reset", "").await;
+        assert_eq!(self.ask("POST", "/reset", &[], "").await.status, 200);
     }
 
     /// What it counted: `{total, by_key, requests}`.
     pub(crate) async fn effects(&self) -> Value {
-        let (status, body) = self.request("GET", "/effects", "").await;
-        assert_eq!(status, 200);
-        serde_json::from_str(&body).unwrap()
+        self.get("/effects").await
     }
 
     /// How many effects it made in all.
@@ -53,28 +58,15 @@ impl Downstream {
         self.effects().await["total"].as_u64().unwrap()
     }
 
+    /// How many effects one key has.
+    pub(crate) async fn effects_of(&self, key: &str) -> u64 {
+        self.effects().await["by_key"][key].as_u64().unwrap_or(0)
+    }
+
     /// The most effects that one key has.
     pub(crate) async fn most_per_key(&self) -> u64 {
         let effects = self.effects().await;
         effects["by_key"].as_object().unwrap().values().filter_map(Value::as_u64).max().unwrap_or(0)
-    }
-
-    async fn request(&self, method: &str, path: &str, body: &str) -> (u16, String) {
-        let address = self.url.strip_prefix("http://").unwrap();
-        let mut stream = TcpStream::connect(address).await.unwrap();
-        let head = format!(
-            "{method} {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
-            body.len()
-        );
-        stream.write_all(head.as_bytes()).await.unwrap();
-        stream.write_all(body.as_bytes()).await.unwrap();
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).await.unwrap();
-        let answer = String::from_utf8_lossy(&answer).into_owned();
-        let status = answer.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or(0);
-        let body =
-            answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default();
-        (status, body)
     }
 }
 

@@ -9,6 +9,7 @@
     reason = "a test that panics fails, as it should"
 )]
 
+pub(crate) mod contracts;
 pub(crate) mod cutter;
 pub(crate) mod doors;
 pub(crate) mod downstream;

@@ -81,9 +81,16 @@ impl World {
         std::fs::write(self.contracts.join(file), yaml).unwrap();
         let mut connection = self.connect().await;
         let digest = read.material_digest();
-        store::register(&mut connection, read.tool.as_str(), read.version.as_str(), yaml, &digest)
-            .await
-            .unwrap();
+        store::register(
+            &mut connection,
+            read.tool.as_str(),
+            read.version.as_str(),
+            yaml,
+            &digest,
+            store::Immaterial::of(&read),
+        )
+        .await
+        .unwrap();
     }
 
     /// The settings of this test's deployment; `more` overrides (`worker.concurrency=4`).

@@ -73,6 +73,16 @@ fn rows(contract: &Contract) -> Vec<(&'static str, String)> {
     if let Some(http) = contract.http() {
         rows.push(("answers of the downstream", answers(http)));
     }
+    let asked = [
+        ("asked before a send", words::before_send(contract)),
+        ("looked up", words::lookup(contract)),
+        ("provider's job", words::poll(contract)),
+        (
+            "asked after the effect",
+            contract.postcondition.as_ref().map(|_| "a postcondition; failing: unknown".to_owned()),
+        ),
+    ];
+    rows.extend(asked.into_iter().filter_map(|(name, text)| Some((name, text?))));
     if let Some(owner) = &contract.owner {
         let within = owner.respond_within.map(|span| format!(", within {}", duration_text(span)));
         rows.push((

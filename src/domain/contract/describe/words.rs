@@ -1,8 +1,9 @@
 //! The sentences of a description.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
-use crate::domain::contract::{Contract, EffectClass, Recoverability};
+use crate::domain::contract::{AbsentRule, Contract, EffectClass, Recoverability, duration_text};
 use crate::domain::pointer::Pointer;
 
 /// What the tool that asks says of itself.
@@ -103,13 +104,53 @@ fn unknown(contract: &Contract) -> String {
         Recoverability::ResendAlways | Recoverability::ResendWithin { .. } => {
             "Answer unknown: the effect may have happened, and the system could not find out."
         }
-        Recoverability::None => {
+        Recoverability::None if contract.blind() => {
             "Answer unknown: the effect may have happened, and the system has no way to find out."
+        }
+        Recoverability::None => {
+            "Answer unknown: the effect may have happened, and the system could not find out."
         }
     };
     format!(
         "{why} Do not repeat it, neither under this key nor under a new one; {owner} reconciles it."
     )
+}
+
+/// How an effect is found that may have been made.
+pub(super) fn lookup(contract: &Contract) -> Option<String> {
+    let lookup = contract.lookup()?;
+    let by = if lookup.http.is_some() { "over HTTP" } else { "by the tool's own code" };
+    let absent = match (lookup.authoritative, lookup.when_absent) {
+        (false, _) => "that it is not there proves nothing",
+        (true, AbsentRule::Resend) => "not there: sent again",
+        (true, AbsentRule::Operator) => "not there: an operator decides",
+    };
+    let visible = match lookup.visible_after {
+        Duration::ZERO => String::new(),
+        after => format!(", visible after {}", duration_text(after)),
+    };
+    Some(format!("{by}{visible}; {absent}"))
+}
+
+/// How a provider's job is followed.
+pub(super) fn poll(contract: &Contract) -> Option<String> {
+    let poll = contract.poll()?;
+    let (every, give_up) = (duration_text(poll.every), duration_text(poll.give_up));
+    Some(format!("asked every {every}, for {give_up}; then unknown, never a second job"))
+}
+
+/// What is asked before a send.
+pub(super) fn before_send(contract: &Contract) -> Option<String> {
+    let authorization = contract.authorization.as_ref();
+    let asked = [
+        authorization.filter(|a| a.grants).map(|_| "the grants table".to_owned()),
+        authorization.and_then(|a| a.http.as_ref()).map(|_| "a policy service".to_owned()),
+        authorization.and_then(|a| a.code.as_ref()).map(|name| format!("authorizer {name}")),
+        contract.approval.as_ref().map(|_| "a person's approval, where it applies".to_owned()),
+        contract.preconditions.as_ref().map(|_| "a precondition (first send only)".to_owned()),
+    ];
+    let asked: Vec<String> = asked.into_iter().flatten().collect();
+    (!asked.is_empty()).then(|| format!("{}; all must allow", asked.join(", ")))
 }
 
 /// Authors end their sentences, or not.

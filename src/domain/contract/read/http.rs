@@ -3,12 +3,11 @@
 use std::time::Duration;
 
 use crate::domain::contract::template::{BodyTemplate, TextTemplate, UrlTemplate};
-use crate::domain::contract::{
-    AbsentRule, Downstream, HttpCall, HttpRequest, Idempotency, Lookup, Method, Poll,
-};
+use crate::domain::contract::{Downstream, HttpCall, HttpRequest, Idempotency, Method, Policy};
 use crate::domain::pointer::Pointer;
 
 use super::place::Place;
+use super::questions;
 
 /// The time-out of a request whose contract names none.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -30,14 +29,22 @@ const RESERVED_HEADERS: [&str; 12] = [
     "http2-settings",
 ];
 
-const CALL_FIELDS: [&str; 5] = ["method", "url", "headers", "body", "timeout"];
+pub(super) const CALL_FIELDS: [&str; 5] = ["method", "url", "headers", "body", "timeout"];
+
+/// What a request that asks may be: the others are defined to change something (RFC 9110, section
+/// 9.2.1), and POST is how searches with a body are asked.
+const ASKING: [Method; 3] = [Method::Get, Method::Head, Method::Post];
+
+/// What a request may be whose answer's body is read.
+const ASKING_FOR_MORE: [Method; 2] = [Method::Get, Method::Post];
 
 pub(super) fn downstream(place: &Place<'_>) -> Option<Downstream> {
     place.object(&["http", "idempotency", "lookup", "poll"])?;
     let http = place.get("http").maybe(request);
     let idempotency = place.get("idempotency").maybe(idempotency);
-    let lookup = place.get("lookup").maybe(lookup);
-    let poll = place.get("poll").maybe(poll);
+    let receipt = http.as_ref().and_then(|http| http.as_ref()?.receipt.clone());
+    let lookup = place.get("lookup").maybe(questions::lookup);
+    let poll = place.get("poll").maybe(|place| questions::poll(place, receipt.as_ref()));
     Some(Downstream { http: http?, idempotency: idempotency?, lookup: lookup?, poll: poll? })
 }
 
@@ -45,7 +52,7 @@ fn request(place: &Place<'_>) -> Option<HttpRequest> {
     const OWN: [&str; 8] =
         ["applied", "accepted", "already", "refused", "not_now", "receipt", "response", "job"];
     place.object(&[CALL_FIELDS.as_slice(), &OWN].concat())?;
-    let call = parts(place);
+    let call = parts(place, &Method::ALL);
     let statuses = |name| place.get(name).or(Vec::new(), Place::statuses);
     let applied = place.get("applied").statuses();
     let accepted = statuses("accepted");
@@ -76,11 +83,26 @@ fn request(place: &Place<'_>) -> Option<HttpRequest> {
 /// A request that asks, without members of its own.
 pub(super) fn call(place: &Place<'_>) -> Option<HttpCall> {
     place.object(&CALL_FIELDS)?;
-    parts(place)
+    parts(place, &ASKING)
 }
 
-fn parts(place: &Place<'_>) -> Option<HttpCall> {
-    let method = place.get("method").word(&Method::ALL.map(|method| (method.as_str(), method)));
+/// The parts of a request that asks for more than a status.
+pub(super) fn asking_for_more(place: &Place<'_>) -> Option<HttpCall> {
+    parts(place, &ASKING_FOR_MORE)
+}
+
+/// A policy service. The method and the body are ours.
+pub(super) fn policy(place: &Place<'_>) -> Option<Policy> {
+    place.object(&["url", "headers", "timeout"])?;
+    let url = url(&place.get("url"));
+    let headers = place.get("headers").or(Vec::new(), headers);
+    let timeout = place.get("timeout").or(DEFAULT_TIMEOUT, Place::duration);
+    Some(Policy { url: url?, headers: headers?, timeout: timeout? })
+}
+
+fn parts(place: &Place<'_>, methods: &[Method]) -> Option<HttpCall> {
+    let words: Vec<(&str, Method)> = methods.iter().map(|m| (m.as_str(), *m)).collect();
+    let method = place.get("method").word(&words);
     let url = url(&place.get("url"));
     let headers = place.get("headers").or(Vec::new(), headers);
     let body = place.get("body").maybe(body);
@@ -136,48 +158,4 @@ fn body(place: &Place<'_>) -> Option<BodyTemplate> {
 fn idempotency(place: &Place<'_>) -> Option<Idempotency> {
     place.object(&["window"])?;
     Some(Idempotency { window: place.get("window").duration()? })
-}
-
-fn lookup(place: &Place<'_>) -> Option<Lookup> {
-    place.object(&["http", "authoritative", "visible_after", "absent"])?;
-    let http = place.get("http");
-    http.object(&[CALL_FIELDS.as_slice(), &["found", "absent", "receipt"]].concat())?;
-    let call = parts(&http);
-    let found = http.get("found").status();
-    let absent = http.get("absent").status();
-    let receipt = http.get("receipt").json_pointer();
-    let authoritative = place.get("authoritative").or(false, Place::flag);
-    let visible_after = place.get("visible_after").or(Duration::ZERO, Place::duration);
-    let when_absent = place.get("absent").or(AbsentRule::Operator, |place| {
-        place.word(&[("resend", AbsentRule::Resend), ("operator", AbsentRule::Operator)])
-    });
-    Some(Lookup {
-        http: call?,
-        found: found?,
-        absent: absent?,
-        receipt: receipt?,
-        authoritative: authoritative?,
-        visible_after: visible_after?,
-        when_absent: when_absent?,
-    })
-}
-
-fn poll(place: &Place<'_>) -> Option<Poll> {
-    place.object(&["http", "every", "give_up"])?;
-    let http = place.get("http");
-    http.object(&[CALL_FIELDS.as_slice(), &["applied", "refused", "receipt"]].concat())?;
-    let call = parts(&http);
-    let applied = http.get("applied").or(vec![200], Place::statuses);
-    let refused = http.get("refused").or(Vec::new(), Place::statuses);
-    let receipt = http.get("receipt").maybe(Place::json_pointer);
-    let every = place.get("every").duration();
-    let give_up = place.get("give_up").duration();
-    Some(Poll {
-        http: call?,
-        every: every?,
-        give_up: give_up?,
-        applied: applied?,
-        refused: refused?,
-        receipt: receipt?,
-    })
 }

@@ -168,6 +168,15 @@ impl<'a> Place<'a> {
         self.list(Self::status)
     }
 
+    /// One status, or a list of them.
+    pub(super) fn one_or_more_statuses(&self) -> Option<Vec<u16>> {
+        if self.json()?.as_array().is_some() {
+            self.statuses()
+        } else {
+            self.status().map(|status| vec![status])
+        }
+    }
+
     /// One of some words.
     pub(super) fn word<T: Copy>(&self, words: &[(&str, T)]) -> Option<T> {
         let text = self.json()?.as_str().unwrap_or_default();

@@ -3,13 +3,12 @@
 use std::time::Duration;
 
 use crate::domain::contract::{
-    Approval, Authorization, Check, Concurrency, LateArrival, OperationKeyNotes, Owner, Retention,
-    RetryRule, Twins, Webhook, WebhookMeaning,
+    Approval, Concurrency, LateArrival, OperationKeyNotes, Owner, Retention, RetryRule, Twins,
+    Webhook, WebhookMeaning,
 };
 use crate::domain::json::Json;
 use crate::domain::pointer::Pointer;
 
-use super::http;
 use super::place::Place;
 
 /// The parts of every operation key, whatever the tool.
@@ -72,24 +71,6 @@ pub(super) fn twins(place: &Place<'_>, default: Twins) -> Option<Twins> {
     let hold = place.get("hold").or(default.hold, Place::flag);
     let within = place.get("within").or(default.within, Place::duration);
     Some(Twins { hold: hold?, within: within?, stated: true })
-}
-
-pub(super) fn check(place: &Place<'_>) -> Option<Check> {
-    place.object(&["http", "pass"])?;
-    let call = http::call(&place.get("http"));
-    let pass = place.get("pass").or(vec![200, 204], Place::statuses);
-    Some(Check { http: call?, pass: pass? })
-}
-
-pub(super) fn authorization(place: &Place<'_>) -> Option<Authorization> {
-    place.object(&["grants", "http", "pass"])?;
-    let grants = place.get("grants");
-    match (grants.is_there(), place.get("http").is_there()) {
-        (true, false) if grants.flag()? => Some(Authorization::Grants),
-        (false, true) => check(place).map(Authorization::Http),
-        _ => place
-            .complain("must be {grants: true} or {http: {...}}; leave the section out for none"),
-    }
 }
 
 pub(super) fn approval(place: &Place<'_>) -> Option<Approval> {

@@ -2,12 +2,13 @@
 
 use serde_json::Value;
 
-use crate::domain::contract::schema_walk::{Declared, declared};
+use crate::domain::contract::Contract;
+use crate::domain::contract::schema_walk::{Declared, declared, is_required};
 use crate::domain::contract::template::Placeholder;
-use crate::domain::contract::{Contract, HttpCall};
 use crate::domain::pointer::Pointer;
 
 use super::Found;
+use super::questions::asked;
 
 const NOT_DECLARED: &str = "is no place that the arguments' schema declares";
 
@@ -19,6 +20,8 @@ pub(super) fn check(contract: &Contract, found: &mut Found) {
     );
     fingerprint(contract, found);
     material(contract, found);
+    questions(contract, found);
+    approvals(contract, found);
     for (place, pointer) in named(contract) {
         if declared(&contract.arguments, pointer) == Declared::No {
             let place: Vec<&str> = place.iter().map(String::as_str).collect();
@@ -62,6 +65,33 @@ fn material(contract: &Contract, found: &mut Found) {
     }
 }
 
+/// A question never loses a part: without it, it would ask something else and be believed.
+fn questions(contract: &Contract, found: &mut Found) {
+    for asked in asked(contract) {
+        for pointer in asked.placeholders.into_iter().filter_map(Placeholder::argument) {
+            let is_declared = matches!(declared(&contract.arguments, pointer), Declared::As(_));
+            found.when(
+                is_declared && !is_required(&contract.arguments, pointer),
+                asked.place,
+                format!(
+                    "asks with {}, which the arguments' schema does not require: without it nothing could be asked",
+                    pointer.brief()
+                ),
+            );
+        }
+    }
+}
+
+fn approvals(contract: &Contract, found: &mut Found) {
+    for (pointer, values) in contract.approval.iter().flat_map(|approval| &approval.when) {
+        found.when(
+            values.is_empty(),
+            &["approval", "when", &pointer.to_string()],
+            "names no value: no request would ever need the approval",
+        );
+    }
+}
+
 /// Every pointer into the arguments, with the place in the contract that names it.
 fn named(contract: &Contract) -> Vec<(Vec<String>, &Pointer)> {
     let way = |tokens: &[&str]| tokens.iter().map(ToString::to_string).collect::<Vec<_>>();
@@ -82,30 +112,9 @@ fn named(contract: &Contract) -> Vec<(Vec<String>, &Pointer)> {
     for pointer in contract.http().map(|http| http.argument_pointers()).unwrap_or_default() {
         named.push((way(&["downstream", "http"]), pointer));
     }
-    for (tokens, call) in calls(contract) {
-        named.extend(
-            call.placeholders()
-                .into_iter()
-                .filter_map(Placeholder::argument)
-                .map(|pointer| (way(tokens), pointer)),
-        );
+    for asked in asked(contract) {
+        let pointers = asked.placeholders.into_iter().filter_map(Placeholder::argument);
+        named.extend(pointers.map(|pointer| (way(asked.place), pointer)));
     }
     named
-}
-
-/// The requests that ask.
-fn calls(contract: &Contract) -> impl Iterator<Item = (&'static [&'static str], &HttpCall)> {
-    const LOOKUP: &[&str] = &["downstream", "lookup", "http"];
-    const POLL: &[&str] = &["downstream", "poll", "http"];
-    const PRECONDITIONS: &[&str] = &["preconditions", "http"];
-    const POSTCONDITION: &[&str] = &["postcondition", "http"];
-    let downstream = contract.downstream.as_ref();
-    [
-        downstream.and_then(|d| d.lookup.as_ref()).map(|lookup| (LOOKUP, &lookup.http)),
-        downstream.and_then(|d| d.poll.as_ref()).map(|poll| (POLL, &poll.http)),
-        contract.preconditions.as_ref().map(|check| (PRECONDITIONS, &check.http)),
-        contract.postcondition.as_ref().map(|check| (POSTCONDITION, &check.http)),
-    ]
-    .into_iter()
-    .flatten()
 }

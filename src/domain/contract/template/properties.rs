@@ -12,6 +12,7 @@ fn context(arguments: &Json) -> RenderContext<'_> {
         tenant: "t",
         environment: "e",
         job: None,
+        receipt: None,
     }
 }
 

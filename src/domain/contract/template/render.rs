@@ -2,13 +2,13 @@
 
 use std::fmt;
 
-use crate::domain::contract::{HttpCall, HttpRequest, Method};
+use crate::domain::contract::{HttpCall, HttpRequest, Method, Policy};
 use crate::domain::json::Json;
 use crate::domain::pointer::Pointer;
 
 use super::{
-    BodyTemplate, Placeholder, RenderContext, SecretRef, Secrets, TemplateError, TextTemplate,
-    UrlTemplate,
+    BodyTemplate, Placeholder, RenderContext, SecretRef, Secrets, TemplateError, TemplateProblem,
+    TextTemplate, UrlTemplate,
 };
 
 /// A request as it goes on the wire. `Debug` shows no value: they are payload and secrets.
@@ -94,15 +94,17 @@ impl HttpRequest {
 }
 
 impl HttpCall {
-    /// Builds the request.
+    /// Builds the request. Nothing of it drops out: a filter that is left away asks for more than
+    /// this operation, and another's effect would be taken for its own.
     ///
     /// # Errors
-    /// When it cannot be built from these values; nothing was sent.
+    /// When it cannot be built whole from these values; nothing was sent.
     pub fn render(
         &self,
         context: &RenderContext<'_>,
         secrets: Secrets<'_>,
     ) -> Result<RenderedRequest, TemplateError> {
+        self.parts().require_whole(context)?;
         self.parts().render(context, secrets)
     }
 
@@ -112,9 +114,52 @@ impl HttpCall {
         self.parts().placeholders()
     }
 
+    /// The secrets that the request needs; sorted, each once.
+    #[must_use]
+    pub fn secrets(&self) -> Vec<&SecretRef> {
+        self.parts().secrets()
+    }
+
     fn parts(&self) -> Parts<'_> {
         let Self { method, url, headers, body, .. } = self;
         Parts { method: *method, url, headers, body: body.as_ref() }
+    }
+}
+
+impl Policy {
+    /// Builds the request around `body`, a JSON text. Nothing of it drops out.
+    ///
+    /// # Errors
+    /// When it cannot be built whole from these values; nothing was sent.
+    pub fn render(
+        &self,
+        body: String,
+        context: &RenderContext<'_>,
+        secrets: Secrets<'_>,
+    ) -> Result<RenderedRequest, TemplateError> {
+        self.parts().require_whole(context)?;
+        let mut rendered = self.parts().render(context, secrets)?;
+        rendered.headers.retain(|(name, _)| !name.eq_ignore_ascii_case("content-type"));
+        rendered.headers.push(("Content-Type".to_owned(), "application/json".to_owned()));
+        rendered.body = Some(body.into_bytes());
+        Ok(rendered)
+    }
+
+    /// Every placeholder of the request.
+    #[must_use]
+    pub fn placeholders(&self) -> Vec<&Placeholder> {
+        self.parts().placeholders()
+    }
+
+    /// The secrets that the request needs; sorted, each once.
+    #[must_use]
+    pub fn secrets(&self) -> Vec<&SecretRef> {
+        self.parts().secrets()
+    }
+
+    fn parts(&self) -> Parts<'_> {
+        let Self { url, headers, .. } = self;
+        Parts { method: Method::Post, url, headers, body: None }
     }
 }
 
@@ -128,7 +173,8 @@ impl Placeholder {
             | Self::OperationId
             | Self::Tenant
             | Self::Environment
-            | Self::Job => None,
+            | Self::Job
+            | Self::Receipt => None,
         }
     }
 }
@@ -159,6 +205,30 @@ impl<'a> Parts<'a> {
         Ok(RenderedRequest { method: self.method, url, headers, body })
     }
 
+    /// Whether every argument that the request names is there, and says something where it narrows
+    /// an address: many services take an empty filter for none.
+    fn require_whole(&self, context: &RenderContext<'_>) -> Result<(), TemplateError> {
+        let value = |placeholder: &Placeholder| {
+            placeholder.argument().map(|pointer| context.arguments.at(pointer))
+        };
+        let of_url = |p: &&Placeholder| match value(p) {
+            Some(None) => true,
+            Some(Some(found)) => found.as_str().is_some_and(str::is_empty),
+            None => false,
+        };
+        let missing = |place: &str, placeholder: &Placeholder| TemplateError {
+            place: place.to_owned(),
+            problem: TemplateProblem::Missing(placeholder.clone()),
+        };
+        if let Some(placeholder) = self.url.placeholders().find(of_url) {
+            return Err(missing("url", placeholder));
+        }
+        match self.placeholders().into_iter().find(|p| matches!(value(p), Some(None))) {
+            Some(placeholder) => Err(missing("the question", placeholder)),
+            None => Ok(()),
+        }
+    }
+
     fn check_buildable(&self, arguments: &Json) -> Result<(), TemplateError> {
         let context = RenderContext {
             arguments,
@@ -167,6 +237,7 @@ impl<'a> Parts<'a> {
             tenant: "tenant",
             environment: "environment",
             job: Some("job"),
+            receipt: Some("receipt"),
         };
         // Secrets are the deployment's matter; this one can stand wherever a secret can.
         match self.render(&context, &|_| Some("http://secret".to_owned())) {

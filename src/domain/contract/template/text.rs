@@ -77,7 +77,8 @@ impl TextTemplate {
                 | Placeholder::OperationId
                 | Placeholder::Tenant
                 | Placeholder::Environment
-                | Placeholder::Job => None,
+                | Placeholder::Job
+                | Placeholder::Receipt => None,
             })
             .collect()
     }

@@ -86,7 +86,12 @@ struct World {
 
 impl World {
     fn new(resend: Resend) -> Self {
-        let row = Operation { fingerprint: None, downstream_key: None, ..operation(State::Queued) };
+        let row = Operation {
+            fingerprint: None,
+            downstream_key: None,
+            results: true,
+            ..operation(State::Queued)
+        };
         let rule = AttemptRule { attempts: 6, ..rule(resend) };
         Self { row, now: NOW, rule, owners: Vec::new(), effects: 0, known_until: None }
     }
@@ -110,6 +115,8 @@ impl World {
         assert!(step.record.token >= self.row.token);
         let key = |row: &Operation| row.downstream_key.as_ref().map(|key| key.key.clone());
         assert!(key(&self.row).is_none() || key(&self.row) == key(&step.record));
+        let ends = step.record.state != self.row.state && step.record.state.is_ending();
+        assert_eq!(step.announces, ends, "{:?} -> {:?}", self.row.state, step.record.state);
         self.row = Operation { updated_at: self.now, ..step.record };
     }
 
