@@ -188,9 +188,7 @@ pub fn decide(
         State::AwaitingApproval | State::Accepted if now < row.due_at => {
             return Claim::Leave(Leave::Waiting);
         }
-        State::AwaitingApproval => {
-            return Claim::Write(Box::new(reject(row, Reason::ApprovalTimedOut)));
-        }
+        State::AwaitingApproval => return Claim::Write(Box::new(unanswered(row, now, rule))),
         State::Accepted => return follow(row, now, rule),
         State::Queued | State::RetryScheduled if now < row.due_at => {
             return Claim::Leave(Leave::NotDue);
@@ -242,6 +240,17 @@ fn recovery(row: &Operation, now: Timestamp, rule: &AttemptRule) -> Way {
         recovery::way(row, now, rule)
     } else {
         Way::Send
+    }
+}
+
+/// Nobody answered the request for approval in time. Only a restore can have marked such a record as
+/// perhaps sent; then it is never called rejected.
+fn unanswered(row: &Operation, now: Timestamp, rule: &AttemptRule) -> Step {
+    let reason = Reason::ApprovalTimedOut;
+    if row.may_have_been_sent() {
+        lose_track(row, reason, now, rule)
+    } else {
+        reject_taken(row, reason, rule)
     }
 }
 
@@ -531,20 +540,13 @@ fn wait_for_order(row: &Operation, material: &Material, rule: &AttemptRule) -> S
 }
 
 fn reject_taken(row: &Operation, reason: Reason, rule: &AttemptRule) -> Step {
-    rejected(taken(row, rule), reason)
-}
-
-fn reject(row: &Operation, reason: Reason) -> Step {
-    rejected(Step::from(row), reason)
-}
-
-fn rejected(step: Step, reason: Reason) -> Step {
-    step.moved(Event::Reject, Some(reason))
+    taken(row, rule)
+        .moved(Event::Reject, Some(reason))
         .traced(Trace::with("rejected", json!({ "reason": reason.code() })))
 }
 
 fn park(row: &Operation, reason: Reason, rule: &AttemptRule) -> Step {
-    taken(row, rule)
+    going_on(row, rule)
         .moved(Event::Park, Some(reason))
         .traced(Trace::with("parked", json!({ "reason": reason.code() })))
 }

@@ -147,10 +147,9 @@ fn accept(
     let other = row.job.as_ref().filter(|known| known.id != *job);
     match next(row.state, Event::Accept) {
         Next::To(_) => {
-            let mut step =
-                Step::from(row).moved(Event::Accept, Some(Reason::ProviderJob)).traced(
-                    Trace::with("accepted", json!({ "job": job.as_str() })),
-                );
+            let mut step = Step::from(row)
+                .moved(Event::Accept, Some(Reason::ProviderJob))
+                .traced(Trace::with("accepted", json!({ "job": job.as_str() })));
             step.record.lost_claims = 0;
             step.record.deferrals = 0;
             step.record.first_sent_at = row.first_sent_at.or(Some(now));
@@ -172,10 +171,9 @@ fn accept(
             write(Step::from(row).traced(Trace::with("conflict", json!({ "job": job.as_str() }))))
         }
         Next::Stay if row.state == State::Unknown && row.job.is_none() => {
-            let mut step = Step::from(row)
-                .traced(Trace::with("accepted", json!({ "job": job.as_str() })));
-            step.record.job =
-                Some(ProviderJob { id: job.clone(), accepted_at: now, alone: false });
+            let mut step =
+                Step::from(row).traced(Trace::with("accepted", json!({ "job": job.as_str() })));
+            step.record.job = Some(ProviderJob { id: job.clone(), accepted_at: now, alone: false });
             step.record.next_lookup_at =
                 rule.poll.map(|poll| now.after(poll.every)).or(row.next_lookup_at);
             write(step)
@@ -387,11 +385,7 @@ impl Owned<'_> {
     /// It may not be sent now. Where an earlier attempt is unproved, that says nothing about it.
     fn forbid(&self, reason: Reason) -> Step {
         let step = self.unmarked();
-        if self.unproved_before() {
-            self.lose_track(step, reason)
-        } else {
-            reject(step, reason)
-        }
+        if self.unproved_before() { self.lose_track(step, reason) } else { reject(step, reason) }
     }
 
     /// A refusal proves that there is no effect only if no earlier attempt is unproved.

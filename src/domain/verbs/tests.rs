@@ -5,14 +5,17 @@ use crate::domain::records::{
     HOUR, MINUTE, NOW, SECOND, ago, ahead, in_order, lease_until, operation, person, sent_operation,
 };
 
+/// How long an attempt may still be under way after its lease.
+const STALL: Duration = Duration::from_secs(300);
+
 type Verb = fn(&Operation) -> Result<Step, &'static str>;
 
 const VERBS: [(&str, Verb); 6] = [
-    ("retry", |row| retry(row, NOW, &person())),
+    ("retry", |row| retry(row, false, NOW, &person())),
     ("reopen", |row| reopen(row, NOW, &person())),
-    ("applied", |row| resolve(row, &found("T-9"), NOW, &person())),
-    ("not-applied", |row| resolve(row, &Finding::NotApplied, NOW, &person())),
-    ("compensated", |row| resolve(row, &Finding::Compensated, NOW, &person())),
+    ("applied", |row| resolve(row, &found("T-9"), STALL, NOW, &person())),
+    ("not-applied", |row| resolve(row, &Finding::NotApplied, STALL, NOW, &person())),
+    ("compensated", |row| resolve(row, &Finding::Compensated, STALL, NOW, &person())),
     ("release", |row| release(row, NOW, &person())),
 ];
 
@@ -56,7 +59,7 @@ Held              .       .       Applied  .                .                Que
 AwaitingApproval  .       .       Applied  .                .                .
 Claimed           .       .       Applied  FailedPermanent  .                .
 Sent              .       .       Applied  FailedPermanent  .                .
-Accepted          .       .       Applied  FailedPermanent  .                .
+Accepted          Accepted .      Applied  FailedPermanent  .                .
 RetryScheduled    Queued  .       Applied  FailedPermanent  .                .
 Parked            Queued  .       Applied  FailedPermanent  .                .
 Applied           .       .       .        .                .                .
@@ -76,7 +79,7 @@ Held              .       .       Applied  .                .                Que
 AwaitingApproval  .       .       Applied  .                .                AwaitingApproval
 Claimed           .       .       Applied  FailedPermanent  FailedPermanent  Claimed
 Sent              .       .       Applied  FailedPermanent  FailedPermanent  Sent
-Accepted          .       .       Applied  FailedPermanent  FailedPermanent  Accepted
+Accepted          Accepted .      Applied  FailedPermanent  FailedPermanent  Accepted
 RetryScheduled    Queued  .       Applied  FailedPermanent  FailedPermanent  RetryScheduled
 Parked            Queued  .       Applied  FailedPermanent  FailedPermanent  Parked
 Applied           .       .       .        .                .                .
@@ -110,7 +113,7 @@ fn a_retry_is_due_now_and_keeps_what_is_unproved() {
         reason: Some(Reason::WorkerLost),
         ..sent_operation(State::Parked, HOUR)
     };
-    let step = retry(&row, NOW, &person()).unwrap();
+    let step = retry(&row, false, NOW, &person()).unwrap();
     let record = &step.record;
     assert_eq!((record.due_at, record.queued_at, record.sweeps), (NOW, NOW, 0));
     assert_eq!(step.publish_at, Some(NOW));
@@ -148,25 +151,25 @@ fn no_effect_is_believed_only_when_no_attempt_can_still_send() {
     let check = |row: &Operation, over: Timestamp| {
         for finding in [Finding::NotApplied, Finding::Compensated] {
             let before = over.before(Duration::from_micros(1));
-            let refused = resolve(row, &finding, before, &person()).err();
+            let refused = resolve(row, &finding, STALL, before, &person()).err();
             assert_eq!(refused, Some(UNDER_WAY), "{finding:?}");
-            assert_eq!(earlier_attempts_over(row), over);
-            let step = resolve(row, &finding, over, &person()).unwrap();
+            assert_eq!(earlier_attempts_over(row, STALL), over);
+            let step = resolve(row, &finding, STALL, over, &person()).unwrap();
             assert_eq!(step.record.token, row.token.next());
             assert!(step.record.downstream_key == row.downstream_key);
         }
     };
     let sent = sent_operation(State::Sent, MINUTE);
-    check(&sent, sent.lease.as_ref().unwrap().until.after(STALL_MARGIN));
+    check(&sent, sent.lease.as_ref().unwrap().until.after(STALL));
     // A claim that was lost: the one after it settled, the lost one may sleep on.
     let unknown = sent_operation(State::Unknown, MINUTE);
     let lost = Operation { token: Token(2), ..unknown.clone() };
-    check(&lost, lost.updated_at.after(STALL_MARGIN));
+    check(&lost, lost.updated_at.after(STALL));
     // Put back or restored: the claims of its former life are not in its record.
     let restored = Operation { attempts: 0, ..unknown.clone() };
-    check(&restored, restored.updated_at.after(STALL_MARGIN));
+    check(&restored, restored.updated_at.after(STALL));
     // The only claim was settled by its owner, who stopped waiting: the service may still act.
-    check(&unknown, unknown.updated_at.after(STALL_MARGIN));
+    check(&unknown, unknown.updated_at.after(STALL));
 }
 
 #[test]
@@ -176,14 +179,14 @@ fn a_person_who_found_no_effect_proves_it_for_all_attempts() {
         effect_reference: Some("T-1".to_owned()),
         ..in_order(sent_operation(State::Unknown, HOUR))
     });
-    let step = resolve(&row, &Finding::NotApplied, NOW, &person()).unwrap();
+    let step = resolve(&row, &Finding::NotApplied, STALL, NOW, &person()).unwrap();
     assert_eq!(step.record.reason, Some(Reason::ResolvedNotApplied));
     assert_eq!((step.record.first_sent_at, step.record.effect_reference.clone()), (None, None));
     assert_eq!(step.record.key_first_used_at, row.key_first_used_at);
     assert!(step.frees_order);
     assert!(reopen(&step.record, NOW, &person()).is_ok());
 
-    let step = resolve(&row, &Finding::Compensated, NOW, &person()).unwrap();
+    let step = resolve(&row, &Finding::Compensated, STALL, NOW, &person()).unwrap();
     assert_eq!(step.record.reason, Some(Reason::Compensated));
     assert_eq!(step.record.effect_reference.as_deref(), Some("T-1"));
     assert!(step.frees_order);
@@ -198,7 +201,7 @@ fn receipts_that_contradict_each_other_both_stay_visible() {
             effect_reference: stored.map(str::to_owned),
             ..sent_operation(state, HOUR)
         };
-        let step = resolve(&row, &found("T-9"), NOW, &person()).unwrap();
+        let step = resolve(&row, &found("T-9"), STALL, NOW, &person()).unwrap();
         assert_eq!(step.record.effect_reference.as_deref(), Some(kept));
         let conflict = step.trace.iter().find(|row| row.event == "conflict");
         let receipt = conflict.map(|row| row.detail.as_ref().unwrap()["receipt"].clone());
