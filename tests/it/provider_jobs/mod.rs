@@ -1,0 +1,1 @@
+//! What is promised about work that a provider finishes later, a module each.
