@@ -2,4 +2,7 @@
 
 pub(crate) mod stage;
 
+mod authority;
+mod blanks;
 mod lost_answers;
+mod visibility;

@@ -1,12 +1,14 @@
 //! One tool, its downstream, and roles whose waits are short.
 
+use std::sync::OnceLock;
+
 use oncebox::ingress::Submission;
 use serde_json::Value;
 
 use crate::consumer::kit::{self, Record};
 use crate::support::contracts::ContractText;
 use crate::support::downstream::Downstream;
-use crate::support::process::Process;
+use crate::support::process::{Process, oncebox};
 use crate::support::world::{Running, World};
 use crate::support::{doors, eventually};
 
@@ -21,6 +23,8 @@ pub(crate) struct Stage {
     pub(crate) world: World,
     pub(crate) downstream: Downstream,
     pub(crate) tool: String,
+    /// That of the roles that run, for `oncebox ops`.
+    stall_margin: OnceLock<&'static str>,
 }
 
 impl Stage {
@@ -30,17 +34,18 @@ impl Stage {
         let text = contract(&downstream.url).timeout("900ms").more("lease: 2s").more(retry).text();
         kit::contract(&world, &text).await;
         let tool = text.lines().find_map(|line| line.strip_prefix("name: ")).unwrap().to_owned();
-        Self { world, downstream, tool }
+        Self { world, downstream, tool, stall_margin: OnceLock::new() }
     }
 
     /// Relay, worker and maintain in this process. An attempt that nobody answered may be under way
     /// for `stall_margin`.
-    pub(crate) fn run(&self, stall_margin: &str) -> Running {
+    pub(crate) fn run(&self, stall_margin: &'static str) -> Running {
         self.roles("relay,worker,maintain", stall_margin)
     }
 
     /// Some of the roles in this process.
-    pub(crate) fn roles(&self, roles: &str, stall_margin: &str) -> Running {
+    pub(crate) fn roles(&self, roles: &str, stall_margin: &'static str) -> Running {
+        self.stall_margin.get_or_init(|| stall_margin);
         let mut settings = kit::MARGIN.to_vec();
         settings.push(("worker.stall_margin", stall_margin));
         settings.push(("maintain.every", "100ms"));
@@ -48,7 +53,7 @@ impl Stage {
     }
 
     /// Some of the roles as a process that can be killed and frozen.
-    pub(crate) fn process(&self, roles: &str, stall_margin: &str) -> Process {
+    pub(crate) fn process(&self, roles: &str, stall_margin: &'static str) -> Process {
         let settings = [
             ("ONCEBOX_WORKER_STALL_MARGIN", stall_margin),
             ("ONCEBOX_WORKER_NAME", "same"),
@@ -86,6 +91,19 @@ impl Stage {
     pub(crate) async fn comes_to(&self, step: &str, phase: &str) -> Record {
         let what = format!("{step} is {phase}");
         kit::until(&self.world, step, &what, |record| record.phase.as_deref() == Some(phase)).await
+    }
+
+    /// `oncebox ops LINE`, whose second word is the step that is meant. Exit code, stdout, stderr.
+    pub(crate) async fn ops(&self, line: &str) -> (Option<i32>, String, String) {
+        let mut words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        words[1] = format!("acme:test:run:{}", words[1]);
+        let arguments: Vec<&str> = [&["ops"][..], &words.iter().map(String::as_str).collect::<Vec<_>>()].concat();
+        let mut command = oncebox(&self.world, &arguments);
+        command.env("ONCEBOX_WORKER_STALL_MARGIN", self.stall_margin.get().unwrap_or(&"5m"));
+        command.env("ONCEBOX_WORKER_MARGIN", "1s");
+        let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
     }
 
     /// The details of each `event` in the trace of `step`, in order; null where there are none.
