@@ -361,6 +361,9 @@ fn taken(row: &Operation, rule: &AttemptRule) -> Step {
             step.record.may_act_until(over);
         }
     }
+    if row.may_have_been_sent() {
+        step.record.may_act_until(recovery::attempts_over(row, rule));
+    }
     step.record.lost_claims = lost_claims(row);
     step.record.token = row.token.next();
     step
@@ -532,7 +535,7 @@ fn wait_for_order(row: &Operation, material: &Material, rule: &AttemptRule) -> S
         if was_claimed { taken(row, rule).moved(Event::Schedule, None) } else { Step::from(row) };
     let mut step = identified(step, material, rule)
         .traced(Trace::with("in_flight", json!({ "reason": Reason::WaitingForOrder.code() })));
-    step.record.reason = Some(Reason::WaitingForOrder);
+    step.record.reason = Some(recovery::kept_or(row, Reason::WaitingForOrder));
     if let Some(order) = &mut step.record.order {
         order.waiting = true;
     }

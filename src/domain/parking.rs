@@ -15,7 +15,13 @@ pub fn park(row: &Operation, now: Timestamp, reason: Reason) -> Option<Step> {
         return None;
     }
     let parked = Trace::with("parked", json!({ "reason": reason.code() }));
-    Some(Step::from(row).moved(Event::Park, Some(reason)).traced(parked))
+    let mut step = Step::from(row);
+    if row.state == State::Sent {
+        // Its owner may still send, and the end of an earlier attempt says nothing of this one. How
+        // long it may take the contract says that nobody here has: this change stands for its end.
+        step.record.attempts_over_at = None;
+    }
+    Some(step.moved(Event::Park, Some(reason)).traced(parked))
 }
 
 /// A worker with the record's contract version has started: what waited for it is due.
