@@ -293,7 +293,7 @@ fn twin(
         Twins::Applied(other) => (other, true),
     };
     if over {
-        let step = identified(reject_taken(row, Reason::SuspectedTwin, rule), material, rule);
+        let step = rejected(identified(taken(row, rule), material, rule), Reason::SuspectedTwin);
         return Some(Claim::Write(Box::new(behind(step, other))));
     }
     if row.state == State::Held {
@@ -339,7 +339,7 @@ fn forbidden(
         return Some(lose_track(row, reason, now, rule));
     }
     if let Permission::Denied(_) = around.permission {
-        return Some(identified(reject_taken(row, reason, rule), material, rule));
+        return Some(rejected(identified(taken(row, rule), material, rule), reason));
     }
     let mut step = identified(going_on(row, rule), material, rule)
         .moved(Event::AskApproval, Some(reason))
@@ -543,8 +543,12 @@ fn wait_for_order(row: &Operation, material: &Material, rule: &AttemptRule) -> S
 }
 
 fn reject_taken(row: &Operation, reason: Reason, rule: &AttemptRule) -> Step {
-    taken(row, rule)
-        .moved(Event::Reject, Some(reason))
+    rejected(taken(row, rule), reason)
+}
+
+/// Whose twin it is, the step knows already: whoever is held behind it goes on.
+fn rejected(step: Step, reason: Reason) -> Step {
+    step.moved(Event::Reject, Some(reason))
         .traced(Trace::with("rejected", json!({ "reason": reason.code() })))
 }
 
