@@ -384,7 +384,7 @@ fn look_up(
     rule: &AttemptRule,
     claimant: &Claimant<'_>,
 ) -> Run {
-    let mut step = identified(taken(row, rule), material, rule)
+    let mut step = identified(going_on(row, rule), material, rule)
         .moved(Event::Claim, row.reason)
         .traced(Trace::with("claimed", json!({ "to": "look_up" })));
     let record = &mut step.record;

@@ -1,9 +1,11 @@
 #![allow(clippy::wildcard_enum_match_arm, reason = "an expectation names the few that differ")]
 
+mod evidence;
+mod unproved;
 mod walk;
 
 use super::*;
-use crate::domain::attempt::Receipt;
+use crate::domain::attempt::{Denial, Receipt};
 use crate::domain::operation::Token;
 use crate::domain::records::{
     HOUR, MINUTE, NOW, RESENDS, SECOND, ago, effect, in_order, operation, rule, sent_operation,
@@ -17,6 +19,10 @@ fn every_learned() -> Vec<Learned> {
         NotSent::Unbuildable,
         NotSent::SecretMissing,
         NotSent::Draining,
+        NotSent::Forbidden(Denial::NotAuthorized),
+        NotSent::Forbidden(Denial::PreconditionFailed),
+        NotSent::PolicyUnreachable,
+        NotSent::PreconditionUnreachable,
         NotSent::Tool,
     ];
     let ambiguous = [
@@ -26,6 +32,7 @@ fn every_learned() -> Vec<Learned> {
         Ambiguity::Redirect,
         Ambiguity::UnlistedStatus,
         Ambiguity::NoReceipt,
+        Ambiguity::NoJob,
         Ambiguity::Panicked,
         Ambiguity::WorkerLost,
         Ambiguity::Tool,
