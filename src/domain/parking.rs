@@ -36,3 +36,27 @@ pub fn version_arrived(row: &Operation, now: Timestamp) -> Option<Step> {
     };
     waited.then(due)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::records::{NOW, SECOND, ago, lease_until, sent_operation};
+
+    /// The end of an earlier attempt is not the end of one that its owner may still be making.
+    #[test]
+    fn parking_a_lost_send_keeps_no_end_of_an_earlier_one() {
+        for state in State::ALL {
+            let row = Operation {
+                lease: lease_until(ago(SECOND)),
+                attempts_over_at: Some(ago(SECOND)),
+                ..sent_operation(state, SECOND)
+            };
+            let Some(step) = park(&row, NOW, Reason::ContractVersionUnknown) else { continue };
+            let known = step.record.attempts_over_at.is_some();
+            assert_eq!(known, state != State::Sent, "{state:?}");
+            assert_eq!(step.record.first_sent_at, row.first_sent_at);
+            let due = version_arrived(&step.record, NOW).unwrap();
+            assert_eq!(due.record.attempts_over_at, step.record.attempts_over_at);
+        }
+    }
+}

@@ -412,8 +412,11 @@ fn a_transactional_effect_commits_under_its_claim_only() {
 #[test]
 fn what_cannot_be_written_is_unknown_and_undoes_nothing() {
     for state in State::ALL {
-        let row = sent_operation(state, MINUTE);
+        let attempts_over_at = Some(ago(MINUTE));
+        let row = Operation { attempts_over_at, ..sent_operation(state, MINUTE) };
         let record = unstorable(&row).record;
+        // This attempt's end is not known: an earlier one's would let an absence prove too much.
+        assert_eq!(record.attempts_over_at, None);
         // Held or unapproved, yet marked as sent: a restore said so.
         let open = state.is_pending();
         assert_eq!(record.state, if open { State::Unknown } else { state });
