@@ -16,7 +16,7 @@ use crate::domain::json::Json;
 use crate::domain::operation::{Operation, Timestamp};
 use crate::domain::permission::{ApprovalState, Grant, Permission, approval_needed, granted, permission};
 use crate::tool::Serving;
-use crate::store::{self, ApprovalRow, Connection, Grantee, Loaded, StoreError, TwinAsk};
+use crate::store::{self, Connection, Grantee, Loaded, StoreError, TwinAsk};
 
 /// A locked record with what this worker knows of its contract.
 #[derive(Debug)]
@@ -54,7 +54,7 @@ impl Candidate {
         (!record.may_have_been_sent()).then_some(ask)
     }
 
-    fn need(&self) -> Need<'_> {
+    pub(super) fn need(&self) -> Need<'_> {
         let contract = self.serving.as_ref().map(|serving| &serving.contract.contract);
         match (contract, &self.examined) {
             (Some(contract), Some(examined)) => {
@@ -72,6 +72,7 @@ pub(super) struct Need<'a> {
     arguments: Option<&'a Json>,
     grant: bool,
     approval: bool,
+    permission: bool,
 }
 
 impl<'a> Need<'a> {
@@ -83,11 +84,17 @@ impl<'a> Need<'a> {
             arguments: Some(arguments),
             grant: contract.asks_grants(),
             approval: approval.is_some_and(|approval| approval_needed(approval, arguments)),
+            permission: contract.authorization.is_some(),
         }
     }
 
+    /// Whether a send needs somebody's permission at all, the database's or another's.
+    pub(super) fn asks(&self) -> bool {
+        self.permission || self.approval
+    }
+
     fn nothing(operation: &'a Operation) -> Self {
-        Self { operation, arguments: None, grant: false, approval: false }
+        Self { operation, arguments: None, grant: false, approval: false, permission: false }
     }
 
     fn grantee(&self) -> Option<Grantee> {
@@ -101,7 +108,7 @@ impl<'a> Need<'a> {
 #[derive(Debug, Default)]
 pub(super) struct Permits {
     grants: HashMap<Grantee, Vec<Grant>>,
-    approvals: HashMap<Uuid, ApprovalRow>,
+    approvals: HashMap<Uuid, ApprovalState>,
 }
 
 impl Permits {
@@ -128,22 +135,8 @@ impl Permits {
             let arguments = need.arguments.unwrap_or(&Json::Null);
             granted(known.map_or(&[][..], Vec::as_slice), arguments)
         };
-        let opened_at = need.operation.opened_at;
-        let approval = || self.approvals.get(&need.operation.id).and_then(|row| row.since(opened_at));
+        let approval = || self.approvals.get(&need.operation.id).copied();
         permission(need.grant.then(grants), need.approval.then(approval), now, margin)
-    }
-}
-
-impl ApprovalRow {
-    /// Where the approval stands for an operation that was opened at `opened_at`: an answer from
-    /// before counts only while it allows.
-    fn since(&self, opened_at: Timestamp) -> Option<ApprovalState> {
-        match self.state {
-            ApprovalState::Approved { .. } => Some(self.state),
-            ApprovalState::Requested | ApprovalState::Denied | ApprovalState::Withdrawn => {
-                (self.requested_at >= opened_at).then_some(self.state)
-            }
-        }
     }
 }
 

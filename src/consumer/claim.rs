@@ -11,7 +11,7 @@ use uuid::Uuid;
 use super::arrived::Arrived;
 use super::around::{Candidate, Known};
 use super::served::Served;
-use crate::domain::claim::{Around, Claim, Claimant, Predecessor, Recomputed, Run, decide};
+use crate::domain::claim::{Around, Claim, Claimant, Predecessor, Purpose, Recomputed, Run, decide};
 use crate::domain::json::{Json, JsonLimits};
 use crate::domain::lifecycle::State;
 use crate::domain::operation::{Operation, Timestamp};
@@ -188,6 +188,7 @@ impl Plan {
         alone: bool,
         unserved: &mut Vec<Loaded>,
     ) {
+        let asks = candidate.need().asks();
         let Candidate { loaded, serving, examined } = candidate;
         let record = &loaded.operation;
         let Some(serving) = serving else {
@@ -205,7 +206,11 @@ impl Plan {
         let claimant = Claimant { owner: &claiming.owner, alone, downstream_key: &key };
         let id = record.id;
         match decide(record, recomputed, around, loaded.now, &serving.rule, &claimant) {
-            Claim::Run(run) => {
+            Claim::Run(mut run) => {
+                // Folded, the claim is the send's own check; else its mark is.
+                if asks && run.purpose == Purpose::Send && run.ticket.marked {
+                    run.step = run.step.authorized();
+                }
                 let arguments = examined.map_or(Json::Null, |examined| examined.arguments);
                 self.steps.push(run.step.clone());
                 let started = Started { run: *run, serving, arguments };
