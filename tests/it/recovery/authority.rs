@@ -7,11 +7,8 @@ use crate::support::contracts::looked_up;
 
 #[tokio::test]
 async fn an_absence_without_authority_frees_no_send() {
-    let stage = Stage::with(
-        |url| looked_up(url).not_authoritative().absent_to_an_operator(),
-        THREE,
-    )
-    .await;
+    let stage =
+        Stage::with(|url| looked_up(url).not_authoritative().absent_to_an_operator(), THREE).await;
     let roles = stage.run("100ms");
     stage.downstream.tickets().drop_answer(1).await;
     stage.downstream.lookups().say_absent(5).await;

@@ -53,7 +53,9 @@ async fn at_the_limit_it_is_unknown_and_maintain_goes_on_asking() {
     assert!(at_limit >= 3, "{at_limit} look-ups before it was unknown");
     stage.downstream.lookups().arrived(at_limit + 3, 20).await;
     // Each wait was longer than the one before, up to the maximum.
-    stage.holds("s", "next_lookup_at > clock_timestamp() - interval '1 second' and lookups >= 2").await;
+    stage
+        .holds("s", "next_lookup_at > clock_timestamp() - interval '1 second' and lookups >= 2")
+        .await;
     stage.downstream.lookups().as_usual().await;
     let record = stage.ends("s", "applied").await;
     assert_eq!((record.attempts, record.receipt.as_deref()), (1, Some("T-1")));

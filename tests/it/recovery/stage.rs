@@ -4,6 +4,7 @@ use std::sync::OnceLock;
 
 use oncebox::ingress::Submission;
 use serde_json::Value;
+use sqlx::Executor as _;
 
 use crate::consumer::kit::{self, Record};
 use crate::support::contracts::ContractText;
@@ -30,8 +31,14 @@ pub(crate) struct Stage {
 impl Stage {
     /// The tool of `contract`, with a time-out of 900 ms and a lease of 2 s.
     pub(crate) async fn with(contract: impl FnOnce(&str) -> ContractText, retry: &str) -> Self {
+        let quick = |url: &str| contract(url).timeout("900ms").more("lease: 2s").more(retry).text();
+        Self::of(quick).await
+    }
+
+    /// The tool of this contract's text.
+    pub(crate) async fn of(contract: impl FnOnce(&str) -> String) -> Self {
         let (world, downstream) = (World::new().await, Downstream::start());
-        let text = contract(&downstream.url).timeout("900ms").more("lease: 2s").more(retry).text();
+        let text = contract(&downstream.url);
         kit::contract(&world, &text).await;
         let tool = text.lines().find_map(|line| line.strip_prefix("name: ")).unwrap().to_owned();
         Self { world, downstream, tool, stall_margin: OnceLock::new() }
@@ -58,6 +65,8 @@ impl Stage {
             ("ONCEBOX_WORKER_STALL_MARGIN", stall_margin),
             ("ONCEBOX_WORKER_NAME", "same"),
             ("ONCEBOX_MAINTAIN_EVERY", "100ms"),
+            // The broker notices soon that nobody answers there, and gives its messages to others.
+            ("ONCEBOX_BROKER_HEARTBEAT", "1s"),
         ];
         kit::roles(&self.world, roles, &settings)
     }
@@ -97,8 +106,13 @@ impl Stage {
     pub(crate) async fn ops(&self, line: &str) -> (Option<i32>, String, String) {
         let mut words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
         words[1] = format!("acme:test:run:{}", words[1]);
-        let arguments: Vec<&str> = [&["ops"][..], &words.iter().map(String::as_str).collect::<Vec<_>>()].concat();
-        let mut command = oncebox(&self.world, &arguments);
+        self.oncebox(&format!("ops {}", words.join(" "))).await
+    }
+
+    /// `oncebox LINE`. Exit code, stdout, stderr.
+    pub(crate) async fn oncebox(&self, line: &str) -> (Option<i32>, String, String) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let mut command = oncebox(&self.world, &words);
         command.env("ONCEBOX_WORKER_STALL_MARGIN", self.stall_margin.get().unwrap_or(&"5m"));
         command.env("ONCEBOX_WORKER_MARGIN", "1s");
         let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();
@@ -155,7 +169,13 @@ impl Stage {
         assert_eq!(done.rows_affected(), 1);
     }
 
-    /// Waits until `what` holds of the record of `step`.
+    /// Changes every record.
+    pub(crate) async fn all(&self, assignment: &'static str) {
+        let statement = format!("update oncebox.operations set {assignment}");
+        self.world.connect().await.execute(sqlx::AssertSqlSafe(statement)).await.unwrap();
+    }
+
+    /// Waits until `expression` holds of the record of `step`.
     pub(crate) async fn holds(&self, step: &str, expression: &'static str) {
         eventually(expression, 30, async || {
             (self.column(step, expression).await.as_deref() == Some("true")).then_some(())
