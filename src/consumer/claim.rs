@@ -313,7 +313,7 @@ impl Plan {
         let recomputed =
             examined.as_ref().map_or(Recomputed::Invalid, |e| Recomputed::Valid(&e.material));
         let key = || claiming.secret.key(&record.key);
-        let claimant = Claimant { owner: &claiming.owner, alone, downstream_key: &|| key.clone() };
+        let claimant = Claimant { owner: &claiming.owner, alone, downstream_key: &key };
         let id = record.id;
         match decide(record, recomputed, around, loaded.now, &serving.rule, &claimant) {
             Claim::Run(run) if !self.takes_place(&record.tool, run.purpose) => self.full(id),
