@@ -5,8 +5,9 @@ mod files;
 mod recovery;
 mod refused;
 mod reviewed;
+mod worksheet;
 
-use crate::domain::contract::{Contract, DEFAULT_MARGIN};
+use crate::domain::contract::{Contract, DEFAULT_MARGIN, Severity};
 use crate::domain::json::{Json, JsonLimits, parse};
 
 use super::*;
