@@ -38,13 +38,18 @@ pub(super) struct Files {
 
 impl ContractVerb {
     pub(super) fn needs(&self) -> Needs {
-        Needs { database: matches!(self, Self::Activate(_)), ..Needs::default() }
+        let database = match self {
+            Self::Check(flags) => flags.needs_database(),
+            Self::Describe(_) => false,
+            Self::Activate(_) => true,
+        };
+        Needs { database, ..Needs::default() }
     }
 }
 
 pub(super) async fn run(context: &Context, verb: ContractVerb) -> Result<(), Failure> {
     match verb {
-        ContractVerb::Check(flags) => check::run(context, &flags),
+        ContractVerb::Check(flags) => check::run(context, &flags).await,
         ContractVerb::Describe(flags) => seen_enough(describe::run(context, &flags)),
         ContractVerb::Activate(files) => activate::run(context, &files.files).await,
     }

@@ -26,6 +26,7 @@ mod relay_scan;
 mod relay_silent_queue;
 mod relay_wakeup;
 mod relay_window;
+mod reviewed_trace;
 mod submission;
 mod sweep;
 mod tidy;

@@ -54,10 +54,10 @@ irreversible        A     a       A        a        m    | a     a       a      
 /// What the table says, written down apart from the code.
 fn expected(facts: Facts) -> Verdict {
     let safe = facts.overwrite_safe && facts.class == EffectClass::NaturalIdempotent;
-    let name = match facts.class {
-        EffectClass::NaturalIdempotent if safe => "natural, safe",
-        EffectClass::NaturalIdempotent => "natural",
-        other => other.as_str(),
+    let name = match (safe, facts.class == EffectClass::NaturalIdempotent) {
+        (true, _) => "natural, safe",
+        (false, true) => "natural",
+        (false, false) => facts.class.as_str(),
     };
     let column = match (facts.deduplicates, facts.look_up) {
         (true, _) => 0,
