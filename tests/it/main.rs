@@ -28,6 +28,7 @@ mod relay_silent_queue;
 mod relay_wakeup;
 mod relay_window;
 mod results;
+mod reviewed_trace;
 mod submission;
 mod sweep;
 mod tidy;

@@ -85,9 +85,9 @@ fn a_contract_is_served_by_its_own_kind_only() {
 
 #[test]
 fn what_is_not_carried_out_is_not_served() {
-    let refused = rust(contract("1", "effect_class: append\nresults: true")).unwrap_err();
+    let refused = rust(contract("1", "effect_class: append\nsensitive: true")).unwrap_err();
     assert!(matches!(refused, ServeError::Unsupported { .. }));
-    assert!(refused.to_string().contains("/results"), "{refused}");
+    assert!(refused.to_string().contains("/sensitive"), "{refused}");
 }
 
 #[test]

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 
 use crate::domain::attempt::{Ambiguity, Learned, NotSent, Receipt};
 use crate::domain::claim::{self, Claim, Claimant, Marking, Recomputed, Ticket};
+use crate::domain::contract::Recoverability;
 use crate::domain::lifecycle::State;
 use crate::domain::operation::{Operation, Timestamp, Token};
 use crate::domain::reason::Reason;
@@ -14,6 +15,7 @@ use crate::domain::records::{
 };
 use crate::domain::rule::{AttemptRule, Resend};
 use crate::domain::settle::{self, Settle};
+use crate::domain::trace_review::{Allowed, Transition, review};
 use crate::domain::verbs::{self, Finding};
 
 /// What the downstream does with a request.
@@ -79,6 +81,7 @@ struct World {
     now: Timestamp,
     rule: AttemptRule,
     owners: Vec<Owner>,
+    trace: Vec<Transition>,
     /// The downstream's books: effects, and until when it knows the key of the last one.
     effects: u32,
     known_until: Option<Timestamp>,
@@ -93,7 +96,17 @@ impl World {
             ..operation(State::Queued)
         };
         let rule = AttemptRule { attempts: 6, ..rule(resend) };
-        Self { row, now: NOW, rule, owners: Vec::new(), effects: 0, known_until: None }
+        let mut world = Self {
+            row,
+            now: NOW,
+            rule,
+            owners: Vec::new(),
+            trace: Vec::new(),
+            effects: 0,
+            known_until: None,
+        };
+        world.note("proposed", Token(0), None);
+        world
     }
 
     /// Put back after its record was lost: what it did before is in the downstream's books only.
@@ -102,12 +115,34 @@ impl World {
         world.row.token = Token(0);
         world.row.first_sent_at = Some(NOW);
         world.row.reason = Some(Reason::MayHaveBeenSent);
+        world.note("resolved", Token(0), Some(serde_json::json!({ "verb": "requeue" })));
         // A transactional effect was lost with its record.
         world.effects = u32::from(resend != Resend::InTransaction);
         world
     }
 
+    fn note(&mut self, event: &str, token: Token, detail: Option<serde_json::Value>) {
+        self.trace.push(Transition { at: self.now, event: event.to_owned(), token, detail });
+    }
+
+    /// The trace tells the same life, and nothing in it looks like a fault.
+    fn reviewed(&self) {
+        let recoverability = match self.rule.resend {
+            Resend::Always => Recoverability::ResendAlways,
+            Resend::Within(window) => Recoverability::ResendWithin { window },
+            Resend::Never => Recoverability::None,
+            Resend::InTransaction => Recoverability::Transactional,
+        };
+        let allowed = Some(Allowed { recoverability, proves_absence: false });
+        let reviewed = review(&self.row, &self.trace, allowed);
+        let told: Vec<String> = self.trace.iter().map(|row| format!("{row:?}")).collect();
+        assert!(reviewed.passes(), "{:?}\n{}\n{:?}", reviewed.flags, told.join("\n"), self.row);
+    }
+
     fn write(&mut self, step: super::Step) {
+        for row in &step.trace {
+            self.note(row.event, step.record.token, row.detail.clone());
+        }
         assert_eq!(step.read_token, self.row.token);
         assert!(step.trace.iter().all(|row| row.event != "refused"), "{:?}", step.trace);
         let applied = self.row.state == State::Applied;
@@ -311,6 +346,7 @@ proptest! {
         for next in moves {
             world.step(next);
             world.check();
+            world.reviewed();
         }
         // Whatever happened, time and workers end it, or a person is asked.
         for _ in 0..40 {
@@ -321,5 +357,6 @@ proptest! {
         }
         let row = &world.row;
         prop_assert!(!row.state.is_pending() || row.state == State::Parked, "{row:?}");
+        world.reviewed();
     }
 }
