@@ -105,8 +105,18 @@ async fn a_check_fails_for_what_must_be_kept_manual() {
     assert_eq!(ids("worksheet"), rows.split(' ').collect::<Vec<_>>());
     assert_eq!(ids("queue_contract"), ["delivered_twice", "effect_queried", "crash_before_ack"]);
 
+    // What this repository shows off passes, also the mail that nobody can ask about.
+    for (name, verdict) in
+        [("mail.send", "keep_manual"), ("reviewed/tickets.create", "automate_with_approval")]
+    {
+        let (code, report) = check(&example(name));
+        assert_eq!((code, report["verdict"].as_str()), (Some(0), Some(verdict)), "{report:#}");
+        assert_eq!(report["approval"]["suffices"], true, "{report:#}");
+    }
+
     // Blind and irreversible, and it sends without a person's word.
-    let blind = crate::support::downstream::mails("http://127.0.0.1:9", "");
+    let blind = crate::support::downstream::mails("http://127.0.0.1:9", "")
+        .replace("effect_class: key_based", "effect_class: irreversible");
     let file = world.contracts.join("mail.yaml");
     std::fs::write(&file, &blind).unwrap();
     let (code, report) = check(file.to_str().unwrap());
@@ -115,7 +125,5 @@ async fn a_check_fails_for_what_must_be_kept_manual() {
     std::fs::write(&file, format!("{blind}approval: {{wait: 72h, expires: 24h}}\n")).unwrap();
     let (code, report) = check(file.to_str().unwrap());
     assert_eq!(report["approval"]["suffices"], true, "{report:#}");
-    let errors = report["findings"].as_array().unwrap();
-    let errors = errors.iter().filter(|finding| finding["severity"] == "error").count();
-    assert_eq!(code == Some(0), errors == 0, "nothing but an error can fail it now: {report:#}");
+    assert_eq!((code, &report["ok"]), (Some(0), &true.into()), "{report:#}");
 }

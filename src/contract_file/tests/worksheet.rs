@@ -7,6 +7,9 @@ use super::*;
 /// The article's artifact, filled in.
 const REVIEWED: &str = include_str!("../../../contracts/reviewed/tickets.create.yaml");
 
+/// What makes every mail wait for a person.
+const APPROVAL: &str = "approval: {wait: 72h, expires: 24h}\n";
+
 fn sheet(text: &str) -> Worksheet {
     contract(text).worksheet(DEFAULT_MARGIN)
 }
@@ -62,19 +65,22 @@ fn the_examples_are_judged_by_what_a_lost_answer_leads_to() {
     assert_eq!(tickets.judgement.verdict, Verdict::Automate);
     assert_eq!(tickets.judgement.reasons, [Why::Deduplicates]);
     assert!(tickets.passes());
-    let mail = sheet(MAIL);
+    let mail = sheet(&changed(MAIL, APPROVAL, ""));
     assert_eq!(mail.judgement.verdict, Verdict::Manual);
     assert_eq!(mail.judgement.reasons, [Why::NothingFindsOut, Why::CannotBeUndone]);
     assert!(mail.judgement.is_unserved() && !mail.passes());
-    let asked = format!("{MAIL}approval: {{wait: 72h, expires: 24h}}\n");
-    let asked = sheet(&asked).judgement;
+    assert_eq!(mail.count(Severity::Error), 1);
+    let asked = sheet(MAIL);
+    assert!(asked.passes(), "{:#?}", asked.findings());
+    let asked = asked.judgement;
     assert_eq!((asked.verdict, asked.approval), (Verdict::Manual, Coverage::Every));
-    assert!(!asked.is_unserved());
     let window = "  idempotency: {window: 24h}\n";
     let blind = sheet(&changed(TICKETS, window, "")).judgement;
     assert_eq!(blind.verdict, Verdict::WithApproval);
     let (rust, _) = TICKETS.split_once("downstream:").unwrap();
-    assert_eq!(sheet(rust).judgement.verdict, Verdict::Manual, "blind, and nobody reconciles");
+    let rust = sheet(rust);
+    assert_eq!(rust.judgement.verdict, Verdict::Manual, "blind, and nobody reconciles");
+    assert!(rust.passes(), "which is advice");
 }
 
 #[test]
@@ -185,6 +191,7 @@ fn gaps_that_are_no_fault_of_a_section_are_told() {
         Severity::Note,
     );
     check(TICKETS, "key_based", "irreversible", Q::Permission, "/approval", Severity::Note);
+    check(MAIL, APPROVAL, "", Q::Permission, "/approval", Severity::Error);
     let window = "  idempotency: {window: 24h}\n";
     check(TICKETS, window, "", Q::Permission, "/approval", Severity::RedFlag);
     assert_eq!(mark(&sheet(REVIEWED), Q::Replay), Mark::Ok);

@@ -16,8 +16,8 @@ pub enum Verdict {
     Automate,
     /// A person should approve requests before they are sent.
     WithApproval,
-    /// Keep it manual until reconciliation exists. A worker serves it only if every request waits
-    /// for an approval.
+    /// Keep it manual until reconciliation exists: every request should wait for an approval. Where
+    /// it must, see [`Judgement::is_unserved`].
     Manual,
 }
 
@@ -45,8 +45,8 @@ pub enum LookUp {
     AbsentResends,
 }
 
-/// What the verdict looks at. A tool written in Rust that looks up effects in its own code sets
-/// [`Facts::look_up`] beyond what its contract says.
+/// What the verdict looks at. A tool written in Rust that looks up effects in its own code says so in
+/// its contract, in a `lookup` section without `http`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
     /// The kind of effect.
@@ -118,11 +118,17 @@ impl Judgement {
         self.approval >= self.needed
     }
 
-    /// Whether no worker may serve the tool: it is to be kept manual, and some requests would be
-    /// sent without a person's approval.
+    /// Whether no worker may serve the tool: a repetition would add again or could not be undone,
+    /// nothing finds out what a lost answer did, and some requests would be sent without a person's
+    /// approval. Every other reason to keep a tool manual is advice.
     #[must_use]
     pub fn is_unserved(&self) -> bool {
-        self.verdict == Verdict::Manual && self.approval != Coverage::Every
+        self.approval != Coverage::Every && self.worst().is_some()
+    }
+
+    /// What a repetition of a tool would do that can neither be told nor prevented.
+    fn worst(&self) -> Option<Why> {
+        [Why::AddsAgain, Why::CannotBeUndone].into_iter().find(|why| self.reasons.contains(why))
     }
 }
 
@@ -131,6 +137,18 @@ impl Contract {
     #[must_use]
     pub fn verdict(&self) -> Judgement {
         Facts::of(self).judge()
+    }
+
+    /// Why no worker may serve the tool, in a line that says what to do; `None`: it may be served.
+    #[must_use]
+    pub fn kept_manual(&self) -> Option<String> {
+        let judgement = self.verdict();
+        let why = judgement.worst().filter(|_| judgement.is_unserved())?;
+        Some(format!(
+            "it is kept manual, since {}, {}, and not every request waits for an approval; add approval without `when`, downstream.idempotency or downstream.lookup",
+            why.told().1,
+            Why::NothingFindsOut.told().1
+        ))
     }
 }
 

@@ -125,8 +125,8 @@ impl Worksheet {
         self.findings().iter().filter(|(_, finding)| finding.severity == severity).count()
     }
 
-    /// Whether the tool would be served as it stands: no error, and kept manual only behind an
-    /// approval of every request.
+    /// Whether the tool would be served as it stands: no error, and approvals of every request where
+    /// nothing finds out about an effect that adds or is irreversible.
     #[must_use]
     pub fn passes(&self) -> bool {
         self.count(Severity::Error) == 0 && !self.judgement.is_unserved()

@@ -186,24 +186,89 @@ fn a_second_send_needs_proof_or_a_downstream_that_deduplicates() {
 }
 
 #[test]
-fn a_window_and_a_look_up_are_held_to() {
+fn a_window_is_held_to() {
     let short = Recoverability::ResendWithin { window: 2 * SECOND };
     let again =
         after(&["claimed@1", "sent@1", TIMED_OUT, "claimed@2", AGAIN, "committed@3", "settled@3"]);
     bad(&applied(3, 2), &again, short, Kind::WindowPassed);
-    let looked = after(&[
-        "claimed@1",
-        "sent@1",
-        TIMED_OUT,
-        r#"reconciled@1!{"found":"absent"}"#,
-        "claimed@2",
-        "sent@2",
-        "committed@3",
-        "settled@3",
+}
+
+const LOOKS: &str = r#"claimed@2!{"to":"look_up"}"#;
+const ABSENT: &str = r#"reconciled@2!{"found":"absent"}"#;
+const FREED: &str = r#"retry_scheduled@2!{"why":"proved_absent"}"#;
+
+#[test]
+fn what_a_look_up_found_out_is_held_to() {
+    let authoritative = Some(Allowed { recoverability: BLIND, proves_absence: true });
+    let begins = ["claimed@1", "sent@1", r#"retry_scheduled@1!{"why":"look_up"}"#, LOOKS];
+    let then = |more: &[&'static str]| after(&[begins.as_slice(), more].concat());
+    let sent = ["claimed@3", "sent@3", "committed@4", "settled@4"];
+    let freed = then(&[[ABSENT, FREED].as_slice(), sent.as_slice()].concat());
+    assert_eq!(reds(&applied(4, 2), &freed, authoritative), []);
+    assert_eq!(reds(&applied(4, 2), &freed, allowed(BLIND)), [Kind::SecondSend]);
+    // Neither an answer that came too early nor none at all frees it.
+    for why in ["absent_too_early", "absent_without_authority", "unreachable"] {
+        let told = format!(r#"retry_scheduled@2!{{"why":"{why}"}}"#);
+        let rows: Vec<&str> =
+            then(&[]).into_iter().chain([told.as_str()]).chain(sent.iter().copied()).collect();
+        assert_eq!(reds(&applied(4, 2), &rows, authoritative), [Kind::SecondSend], "{why}");
+    }
+    // Role maintain asks about an unknown one, and owns no claim.
+    let open = ["claimed@1", "sent@1", r#"unknown@1!{"reason":"no_proof"}"#];
+    let failed = r#"settled@2!{"status":"failed_permanent","reason":"proved_absent"}"#;
+    let gone = Operation {
+        first_sent_at: None,
+        ..ended(State::FailedPermanent, Reason::ProvedAbsent, 2, 1)
+    };
+    let rows = after(&[open.as_slice(), &[ABSENT, failed]].concat());
+    assert_eq!(reds(&gone, &rows, authoritative), []);
+    let found = ["reconciled@2", "committed@2", "settled@2"];
+    good(&applied(2, 1), &after(&[open.as_slice(), &found].concat()), BLIND);
+    // Absent, and a person was to decide: still marked when it is sent again.
+    let window = Some(Allowed { recoverability: WINDOW, proves_absence: true });
+    let asked = then(&[
+        ABSENT,
+        r#"unknown@2!{"reason":"absent_needs_decision"}"#,
+        r#"resolved@2!{"verb":"retry"}"#,
+        "claimed@3",
+        r#"sent@3!{"again":true}"#,
+        "committed@4",
+        "settled@4",
     ]);
-    let looks_up = Some(Allowed { recoverability: BLIND, proves_absence: true });
-    assert_eq!(reds(&applied(3, 2), &looked, looks_up), []);
-    assert_eq!(reds(&applied(3, 2), &looked, allowed(BLIND)), [Kind::SecondSend]);
+    assert_eq!(reds(&applied(4, 2), &asked, window), []);
+}
+
+#[test]
+fn jobs_approvals_and_policies_leave_traces_that_hold_together() {
+    let job = ["claimed@1", "sent@1", r#"accepted@2!{"job":"J-1"}"#, "polled@2", "polled@2"];
+    let done = [job.as_slice(), &["reconciled@3", "committed@3", "settled@3"]].concat();
+    good(&applied(3, 1), &after(&done), BLIND);
+    let stages = review(&applied(3, 1), &trace(&after(&done)), allowed(BLIND)).stages;
+    assert_eq!(stages[5..8], [None, None, Some(Stage::Reconciled)], "to ask is no answer");
+    let again = [job.as_slice(), &["claimed@3", "sent@3", "committed@4", "settled@4"]].concat();
+    bad(&applied(4, 2), &after(&again), BLIND, Kind::SecondSend);
+
+    let asked = r#"in_flight@1!{"reason":"awaiting_approval"}"#;
+    let said = |verb: &str| format!(r#"resolved@1!{{"verb":"{verb}"}}"#);
+    let yes = said("approve");
+    let approved = ["proposed", "validated", asked, &yes, "claimed@2", "sent@2"];
+    let approved = [approved.as_slice(), &["committed@3", "settled@3"]].concat();
+    good(&applied(3, 1), &approved, BLIND);
+    for (verb, reason) in
+        [("deny", Reason::ApprovalDenied), ("withdraw", Reason::ApprovalWithdrawn)]
+    {
+        let record = Operation { first_sent_at: None, ..ended(State::Rejected, reason, 2, 0) };
+        good(&record, &["proposed", "validated", asked, &said(verb)], BLIND);
+        bad(&record, &["proposed", "validated", asked], BLIND, Kind::EventsMissing);
+    }
+    let held = r#"held@1!{"older_operation_id":"00000000-0000-0000-0000-000000000007"}"#;
+    good(&operation(State::Held), &["proposed", "validated", held], BLIND);
+    for why in ["policy_unreachable", "precondition_unreachable"] {
+        let waits = format!(r#"retry_scheduled@1!{{"why":"{why}"}}"#);
+        let rows = ["proposed", "validated", "claimed@1", "sent@1", &waits, "claimed@2", "sent@2"];
+        let rows = [rows.as_slice(), &["committed@3", "settled@3"]].concat();
+        good(&applied(3, 1), &rows, BLIND);
+    }
 }
 
 #[test]

@@ -240,6 +240,8 @@ impl Walk {
                 self.ends(self.open);
             }
             "deny" => self.ends(self.open_before),
+            // Where nobody owns it, it has ended; who owns it stops by a transition of its own.
+            "withdraw" => self.ended |= self.claim.is_none(),
             "reopen" => self.opened(),
             // Put back as "may have been sent", and nobody knows when.
             "requeue" => {

@@ -23,9 +23,10 @@ use crate::operator::failure::Failure;
 /// or reconciled, and what does not fit together is flagged: applied without a receipt, a second
 /// send without proof, an applied operation undone, transitions that are missing.
 ///
-/// Exit code 1 when a file cannot be read as a contract, has an error, or is to be kept manual and
-/// has no approval section that covers every request: such a tool is not served. Red flags of
-/// a worksheet alone leave it 0; with --json, programs may be stricter. A red flag of a trace is 1.
+/// Exit code 1 when a file cannot be read as a contract or no worker would serve it: it has an error,
+/// or its effect adds or is irreversible, cannot be found out about, and not every request waits for
+/// an approval. Verdicts and red flags of a worksheet alone leave it 0; with --json, programs may be
+/// stricter. A red flag of a trace is 1.
 #[derive(Args, Debug)]
 #[command(
     after_help = "Examples:\n  oncebox contract check contracts/*.yaml\n  oncebox contract check contracts --json\n  oncebox contract check --trace acme:production:run_827:record_issue"

@@ -159,10 +159,16 @@ fn permission(contract: &Contract, judgement: &Judgement, gaps: &mut Gaps<'_>) {
         &["authorization"],
         "is missing: nobody is asked before a send, so the right to submit is trusted for as long as retries go on",
     );
-    gaps.flag(
+    let unserved = judgement.is_unserved();
+    gaps.push(
         !judgement.approval_suffices(),
+        if unserved { Severity::Error } else { Severity::RedFlag },
         &["approval"],
-        format!("does not cover every request, and the verdict is: {}", judgement.verdict.as_str()),
+        format!(
+            "does not cover every request, and the verdict is: {}{}",
+            judgement.verdict.as_str(),
+            if unserved { "; the tool is not served" } else { "" }
+        ),
     );
     gaps.note(
         contract.effect_class == EffectClass::Irreversible

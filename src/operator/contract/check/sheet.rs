@@ -118,8 +118,11 @@ fn verdict_lines(judgement: &Judgement, errors: usize) -> Vec<String> {
         (Verdict::WithApproval | Verdict::Manual, Coverage::Every) => {
             Some("every request waits for an approval")
         }
-        (Verdict::Manual, Coverage::None | Coverage::Some) => Some(
+        (Verdict::Manual, Coverage::None | Coverage::Some) if judgement.is_unserved() => Some(
             "no worker serves it: give it an approval section without `when`, so that every request waits for a person",
+        ),
+        (Verdict::Manual, Coverage::None | Coverage::Some) => Some(
+            "a worker serves it all the same: give it an approval section without `when`, or close the gaps",
         ),
         (Verdict::WithApproval, Coverage::None) => {
             Some("give it an approval section without `when`, or close the gaps")
