@@ -4,16 +4,20 @@
 use proptest::prelude::*;
 
 use crate::domain::attempt::{Ambiguity, Learned, NotSent, Receipt};
-use crate::domain::claim::{self, Claim, Claimant, Marking, Recomputed, Ticket};
+use crate::domain::claim::{self, Claim, Claimant, Marking, Purpose, Recomputed, Ticket};
+use crate::domain::contract::{AbsentRule, Recoverability};
+use crate::domain::evidence::{Blank, Evidence};
 use crate::domain::lifecycle::State;
 use crate::domain::operation::{Operation, Timestamp, Token};
 use crate::domain::reason::Reason;
 use crate::domain::records::{
-    HOUR, MINUTE, NOW, RESENDS, SECOND, alone, downstream_key, effect, material, operation, person,
-    rule,
+    HOUR, MINUTE, NOW, RESENDS, SECOND, alone, downstream_key, effect, lookup, material, operation,
+    person, rule,
 };
-use crate::domain::rule::{AttemptRule, Resend};
+use crate::domain::recovery::{self, Asked};
+use crate::domain::rule::{AttemptRule, LookupRule, Resend};
 use crate::domain::settle::{self, Settle};
+use crate::domain::trace_review::{Allowed, Transition, review};
 use crate::domain::verbs::{self, Finding};
 
 /// What the downstream does with a request.
@@ -41,6 +45,8 @@ enum Move {
     Reopen,
     /// A person looks into the downstream's books and writes down what is there.
     Resolve,
+    /// Role maintain looks an unknown one up.
+    Reconcile(Answer),
 }
 
 fn any_move() -> impl Strategy<Value = Move> {
@@ -58,7 +64,8 @@ fn any_move() -> impl Strategy<Value = Move> {
     let seconds = proptest::sample::select(vec![1, 5, 31, 31, 60, 600, 3600, 86_400]);
     prop_oneof![
         6 => Just(Move::Claim),
-        5 => (0..4usize, answer).prop_map(|(worker, answer)| Move::Work(worker, answer)),
+        5 => (0..4usize, answer.clone()).prop_map(|(worker, answer)| Move::Work(worker, answer)),
+        1 => answer.prop_map(Move::Reconcile),
         1 => (0..4usize, any::<bool>()).prop_map(|(worker, panics)| Move::Stop(worker, panics)),
         4 => seconds.prop_map(Move::Pass),
         1 => Just(Move::Retry),
@@ -67,9 +74,24 @@ fn any_move() -> impl Strategy<Value = Move> {
     ]
 }
 
+/// Every kind of look-up, and none.
+fn any_look_up() -> impl Strategy<Value = Option<LookupRule>> {
+    let to_operator = LookupRule { when_absent: AbsentRule::Operator, ..lookup() };
+    let cached = LookupRule { authoritative: false, ..to_operator };
+    proptest::sample::select(vec![
+        None,
+        None,
+        Some(lookup()),
+        Some(lookup()),
+        Some(to_operator),
+        Some(cached),
+    ])
+}
+
 /// A claim that some worker believes in.
 struct Owner {
     ticket: Ticket,
+    purpose: Purpose,
     lease_until: Timestamp,
     send_until: Option<Timestamp>,
 }
@@ -79,35 +101,70 @@ struct World {
     now: Timestamp,
     rule: AttemptRule,
     owners: Vec<Owner>,
+    trace: Vec<Transition>,
     /// The downstream's books: effects, and until when it knows the key of the last one.
     effects: u32,
     known_until: Option<Timestamp>,
 }
 
 impl World {
-    fn new(resend: Resend) -> Self {
+    fn new(resend: Resend, lookup: Option<LookupRule>) -> Self {
         let row = Operation {
             fingerprint: None,
             downstream_key: None,
             results: true,
             ..operation(State::Queued)
         };
-        let rule = AttemptRule { attempts: 6, ..rule(resend) };
-        Self { row, now: NOW, rule, owners: Vec::new(), effects: 0, known_until: None }
+        let lookup = lookup.filter(|_| resend != Resend::InTransaction);
+        let rule = AttemptRule { attempts: 6, lookup, ..rule(resend) };
+        let mut world = Self {
+            row,
+            now: NOW,
+            rule,
+            owners: Vec::new(),
+            trace: Vec::new(),
+            effects: 0,
+            known_until: None,
+        };
+        world.note("proposed", Token(0), None);
+        world
     }
 
     /// Put back after its record was lost: what it did before is in the downstream's books only.
-    fn put_back(resend: Resend) -> Self {
-        let mut world = Self::new(resend);
+    fn put_back(resend: Resend, lookup: Option<LookupRule>) -> Self {
+        let mut world = Self::new(resend, lookup);
         world.row.token = Token(0);
         world.row.first_sent_at = Some(NOW);
         world.row.reason = Some(Reason::MayHaveBeenSent);
+        world.note("resolved", Token(0), Some(serde_json::json!({ "verb": "requeue" })));
         // A transactional effect was lost with its record.
         world.effects = u32::from(resend != Resend::InTransaction);
         world
     }
 
+    fn note(&mut self, event: &str, token: Token, detail: Option<serde_json::Value>) {
+        self.trace.push(Transition { at: self.now, event: event.to_owned(), token, detail });
+    }
+
+    /// The trace tells the same life, and nothing in it looks like a fault.
+    fn reviewed(&self) {
+        let recoverability = match self.rule.resend {
+            Resend::Always => Recoverability::ResendAlways,
+            Resend::Within(window) => Recoverability::ResendWithin { window },
+            Resend::Never => Recoverability::None,
+            Resend::InTransaction => Recoverability::Transactional,
+        };
+        let proves_absence = self.rule.lookup.is_some_and(|lookup| lookup.authoritative);
+        let allowed = Some(Allowed { recoverability, proves_absence });
+        let reviewed = review(&self.row, &self.trace, allowed);
+        let told: Vec<String> = self.trace.iter().map(|row| format!("{row:?}")).collect();
+        assert!(reviewed.passes(), "{:?}\n{}\n{:?}", reviewed.flags, told.join("\n"), self.row);
+    }
+
     fn write(&mut self, step: super::Step) {
+        for row in &step.trace {
+            self.note(row.event, step.record.token, row.detail.clone());
+        }
         assert_eq!(step.read_token, self.row.token);
         assert!(step.trace.iter().all(|row| row.event != "refused"), "{:?}", step.trace);
         let applied = self.row.state == State::Applied;
@@ -130,7 +187,8 @@ impl World {
             Claim::Run(run) => {
                 let lease_until = run.step.record.lease.as_ref().unwrap().until;
                 let send_until = run.send_within.map(|within| now.after(within));
-                self.owners.push(Owner { ticket: run.ticket, lease_until, send_until });
+                let (ticket, purpose) = (run.ticket, run.purpose);
+                self.owners.push(Owner { ticket, purpose, lease_until, send_until });
                 self.write(run.step);
             }
             Claim::Write(step) => self.write(*step),
@@ -175,6 +233,9 @@ impl World {
             return;
         }
         let mut owner = self.owners.remove(worker % self.owners.len());
+        if owner.purpose == Purpose::LookUp {
+            return self.look_up(&owner.ticket, &self.looked(answer));
+        }
         if self.rule.resend == Resend::InTransaction {
             return self.work_in_transaction(&owner.ticket, answer);
         }
@@ -202,6 +263,31 @@ impl World {
         self.settle(&owner.ticket, &learned);
     }
 
+    /// What the downstream's books say, if it answers.
+    fn looked(&self, answer: Answer) -> Evidence {
+        match answer {
+            Answer::Done | Answer::DoneButLost | Answer::Refused if self.effects > 0 => {
+                Evidence::Found(effect("T-1"))
+            }
+            Answer::Done | Answer::DoneButLost | Answer::Refused => Evidence::Absent,
+            Answer::LostBefore | Answer::NotNow | Answer::Denied | Answer::Unreachable => {
+                Evidence::CannotTell(Blank::Unreachable)
+            }
+        }
+    }
+
+    fn look_up(&mut self, ticket: &Ticket, told: &Evidence) {
+        let (row, now, rule) = (&self.row, self.now, &self.rule);
+        self.settled(settle::answered(row, ticket, Purpose::LookUp, told, now, rule, 0.5));
+    }
+
+    fn reconcile(&mut self, answer: Answer) {
+        if self.row.state == State::Unknown && self.rule.can_look_up(&self.row) {
+            let (told, asked) = (self.looked(answer), Asked { at: self.now, jitter: 0.5 });
+            self.settled(recovery::reconcile(&self.row, &told, asked, self.now, &self.rule));
+        }
+    }
+
     fn work_in_transaction(&mut self, ticket: &Ticket, answer: Answer) {
         match answer {
             Answer::Done | Answer::DoneButLost => {
@@ -225,7 +311,11 @@ impl World {
     }
 
     fn settle(&mut self, ticket: &Ticket, learned: &Learned) {
-        match settle::decide(&self.row, ticket, learned, self.now, &self.rule, 0.5) {
+        self.settled(settle::decide(&self.row, ticket, learned, self.now, &self.rule, 0.5));
+    }
+
+    fn settled(&mut self, settle: Settle) {
+        match settle {
             Settle::Write(step) => self.write(*step),
             Settle::Acknowledged | Settle::LostLease => {}
         }
@@ -253,6 +343,10 @@ impl World {
                     return;
                 }
                 let owner = self.owners.remove(worker % self.owners.len());
+                if owner.purpose == Purpose::LookUp {
+                    let blank = if panics { Blank::Panicked } else { Blank::Unreachable };
+                    return self.look_up(&owner.ticket, &Evidence::CannotTell(blank));
+                }
                 let learned = match panics {
                     true => Learned::Panicked,
                     false => Learned::NotSent(NotSent::Draining),
@@ -273,6 +367,7 @@ impl World {
                 }
             }
             Move::Resolve => self.resolve(),
+            Move::Reconcile(answer) => self.reconcile(answer),
         }
     }
 
@@ -304,13 +399,16 @@ proptest! {
     #[test]
     fn one_effect_or_an_honest_unknown(
         resend in proptest::sample::select(RESENDS.to_vec()),
+        lookup in any_look_up(),
         put_back in proptest::bool::weighted(0.2),
         moves in proptest::collection::vec(any_move(), 1..60),
     ) {
-        let mut world = if put_back { World::put_back(resend) } else { World::new(resend) };
+        let mut world =
+            if put_back { World::put_back(resend, lookup) } else { World::new(resend, lookup) };
         for next in moves {
             world.step(next);
             world.check();
+            world.reviewed();
         }
         // Whatever happened, time and workers end it, or a person is asked.
         for _ in 0..40 {
@@ -321,5 +419,6 @@ proptest! {
         }
         let row = &world.row;
         prop_assert!(!row.state.is_pending() || row.state == State::Parked, "{row:?}");
+        world.reviewed();
     }
 }
