@@ -14,9 +14,11 @@ use crate::domain::contract::Contract;
 use crate::domain::fingerprint::twin_digest;
 use crate::domain::json::Json;
 use crate::domain::operation::{Operation, Timestamp};
-use crate::domain::permission::{ApprovalState, Grant, Permission, approval_needed, granted, permission};
+use crate::domain::permission::{
+    Grant, Permission, approval_needed, granted, permission, standing,
+};
+use crate::store::{self, ApprovalRow, Connection, Grantee, Loaded, StoreError, TwinAsk};
 use crate::tool::Serving;
-use crate::store::{self, Connection, Grantee, Loaded, StoreError, TwinAsk};
 
 /// A locked record with what this worker knows of its contract.
 #[derive(Debug)]
@@ -48,7 +50,9 @@ impl Candidate {
         let digest = match &record.twin {
             Some(twin) if twin.released => return None,
             Some(twin) => twin.digest.clone(),
-            None => twin_digest(&record.tenant, &record.environment, &record.tool, &material.digests),
+            None => {
+                twin_digest(&record.tenant, &record.environment, &record.tool, &material.digests)
+            }
         };
         let ask = TwinAsk { operation: record.id, digest, opened_at: record.opened_at, within };
         (!record.may_have_been_sent()).then_some(ask)
@@ -83,7 +87,9 @@ impl<'a> Need<'a> {
             operation,
             arguments: Some(arguments),
             grant: contract.asks_grants(),
-            approval: approval.is_some_and(|approval| approval_needed(approval, arguments)),
+            approval: approval.is_some_and(|approval| {
+                approval_needed(approval, arguments, &contract.fingerprint)
+            }),
             permission: contract.authorization.is_some(),
         }
     }
@@ -108,7 +114,7 @@ impl<'a> Need<'a> {
 #[derive(Debug, Default)]
 pub(super) struct Permits {
     grants: HashMap<Grantee, Vec<Grant>>,
-    approvals: HashMap<Uuid, ApprovalState>,
+    approvals: HashMap<Uuid, ApprovalRow>,
 }
 
 impl Permits {
@@ -129,13 +135,22 @@ impl Permits {
     }
 
     /// Whether the operation of `need` may be sent at `now`.
-    pub(super) fn permission(&self, need: &Need<'_>, now: Timestamp, margin: Duration) -> Permission {
+    pub(super) fn permission(
+        &self,
+        need: &Need<'_>,
+        now: Timestamp,
+        margin: Duration,
+    ) -> Permission {
         let grants = || {
             let known = need.grantee().and_then(|grantee| self.grants.get(&grantee));
             let arguments = need.arguments.unwrap_or(&Json::Null);
             granted(known.map_or(&[][..], Vec::as_slice), arguments)
         };
-        let approval = || self.approvals.get(&need.operation.id).copied();
+        let opened_at = need.operation.opened_at;
+        let approval = || {
+            let row = self.approvals.get(&need.operation.id)?;
+            standing(row.state, row.requested_at, opened_at)
+        };
         permission(need.grant.then(grants), need.approval.then(approval), now, margin)
     }
 }

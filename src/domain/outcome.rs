@@ -88,7 +88,6 @@ pub struct Envelope {
     pub tool_version: Option<String>,
     /// The older key that a suspected twin is held behind; `distinct_from` takes it when a second
     /// effect is meant.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub suspected_twin_of: Option<String>,
 }
 

@@ -14,6 +14,7 @@ use thiserror::Error;
 use super::attempt::Denial;
 use super::canonical::{NumberRule, canonical};
 use super::contract::Approval;
+use super::fingerprint::FingerprintRule;
 use super::json::{self, Json, JsonError, JsonLimits};
 use super::operation::Timestamp;
 use super::pointer::{Pointer, PointerError};
@@ -96,18 +97,37 @@ impl Grant {
     }
 }
 
-/// Whether a request with these arguments needs an approval.
+/// Whether a request with these arguments needs an approval. `rule` says what an omission means and
+/// which texts are the same: whoever leaves a default out, or writes it in capitals, asks for the same
+/// effect.
 #[must_use]
-pub fn approval_needed(approval: &Approval, arguments: &Json) -> bool {
-    approval.when.is_empty()
-        || approval.when.iter().any(|(place, values)| is_one_of(arguments, place, values))
+pub fn approval_needed(approval: &Approval, arguments: &Json, rule: &FingerprintRule) -> bool {
+    let names = |(place, values): (&Pointer, &Vec<Json>)| {
+        let values: Vec<Json> = values.iter().map(|value| rule.same_text(value, place)).collect();
+        rule.value_at(arguments, place).is_some_and(|found| is_one_of(&found, &values))
+    };
+    approval.when.is_empty() || approval.when.iter().any(names)
+}
+
+/// Where an approval stands for an operation that was opened at `opened_at`. What was asked before
+/// is no request of its present submission, whose actor may be the very one who approved that: a
+/// person is asked again.
+#[must_use]
+pub fn standing(
+    state: ApprovalState,
+    requested_at: Timestamp,
+    opened_at: Timestamp,
+) -> Option<ApprovalState> {
+    (requested_at >= opened_at).then_some(state)
 }
 
 /// Whether one of `grants` allows these arguments. A place that is not there fits no limit.
 #[must_use]
 pub fn granted(grants: &[Grant], arguments: &Json) -> bool {
     grants.iter().any(|grant| {
-        grant.arguments.iter().all(|(place, values)| is_one_of(arguments, place, values))
+        grant.arguments.iter().all(|(place, values)| {
+            arguments.at(place).is_some_and(|found| is_one_of(found, values))
+        })
     })
 }
 
@@ -139,7 +159,7 @@ pub fn permission(
 }
 
 /// Equal as decimal numbers too: a limit of 10 also means 10.0, whoever wrote it.
-fn is_one_of(arguments: &Json, place: &Pointer, values: &[Json]) -> bool {
+fn is_one_of(found: &Json, values: &[Json]) -> bool {
     let same = |value: &Json| canonical(value, NumberRule::Numeric);
-    arguments.at(place).is_some_and(|found| values.iter().any(|value| same(value) == same(found)))
+    values.iter().any(|value| same(value) == same(found))
 }

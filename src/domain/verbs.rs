@@ -13,6 +13,7 @@ use super::attempt::Receipt;
 use super::lifecycle::{Event, Next, State, next};
 use super::operation::{Operation, Timestamp};
 use super::reason::Reason;
+use super::recovery::stops_sending;
 use super::step::{Step, Trace};
 
 /// Why a finding that ends the record is refused before [`earlier_attempts_over`].
@@ -61,6 +62,10 @@ pub fn retry(
     let mut step = act(row, Event::OperatorRetry, "retry", by)?;
     step.record.lost_claims = 0;
     step.record.deferrals = 0;
+    step.record.lookups = 0;
+    // A retry is no licence to send what may only be asked about.
+    let kept = row.state == State::Accepted || row.reason.is_some_and(stops_sending);
+    step.record.reason = row.reason.filter(|_| kept);
     Ok(step.published(now))
 }
 
@@ -81,6 +86,11 @@ pub fn reopen(row: &Operation, now: Timestamp, by: &Person) -> Result<Step, &'st
     record.lost_claims = 0;
     record.lookups = 0;
     record.job = None;
+    // A person's word for its former life; this one is younger than others of its twins.
+    if let Some(twin) = &mut record.twin {
+        twin.held_behind = None;
+        twin.released = false;
+    }
     record.opened_at = now;
     // Under its old number it would run beside those that went ahead meanwhile.
     step.renumbered = step.record.order.is_some();
@@ -226,7 +236,10 @@ pub fn answer(
             if row.state != State::AwaitingApproval {
                 return Err("waits for no approval; an approval that was given can be withdrawn");
             }
-            let mut step = act(row, Event::Reject, "deny", by)?;
+            // Marked as perhaps sent by a restore: then it is never called rejected.
+            let sent = row.may_have_been_sent();
+            let event = if sent { Event::LoseTrack } else { Event::Reject };
+            let mut step = act(row, event, "deny", by)?;
             step.record.reason = Some(Reason::ApprovalDenied);
             Ok(step)
         }

@@ -4,12 +4,13 @@
 use proptest::prelude::*;
 
 use crate::domain::attempt::{Ambiguity, Learned, NotSent, Receipt};
-use crate::domain::claim::{self, Claim, Claimant, Predecessor, Recomputed, Ticket};
+use crate::domain::claim::{self, Claim, Claimant, Marking, Recomputed, Ticket};
 use crate::domain::lifecycle::State;
 use crate::domain::operation::{Operation, Timestamp, Token};
 use crate::domain::reason::Reason;
 use crate::domain::records::{
-    HOUR, MINUTE, NOW, RESENDS, SECOND, downstream_key, effect, material, operation, person, rule,
+    HOUR, MINUTE, NOW, RESENDS, SECOND, alone, downstream_key, effect, material, operation, person,
+    rule,
 };
 use crate::domain::rule::{AttemptRule, Resend};
 use crate::domain::settle::{self, Settle};
@@ -120,12 +121,12 @@ impl World {
     }
 
     fn claim(&mut self) {
-        let key = downstream_key(&format!("key-{}", self.now.0));
+        let key = || downstream_key(&format!("key-{}", self.now.0));
         let claimant = Claimant { owner: "w", alone: true, downstream_key: &key };
         let material = material();
         let recomputed = Recomputed::Valid(&material);
-        let (finished, now) = (Predecessor::Finished, self.now);
-        match claim::decide(&self.row, recomputed, finished, now, &self.rule, &claimant) {
+        let now = self.now;
+        match claim::decide(&self.row, recomputed, &alone(), now, &self.rule, &claimant) {
             Claim::Run(run) => {
                 let lease_until = run.step.record.lease.as_ref().unwrap().until;
                 let send_until = run.send_within.map(|within| now.after(within));
@@ -141,11 +142,14 @@ impl World {
     /// The last steps before the first byte: the mark, the worker's own clock, the window.
     fn may_send(&mut self, owner: &mut Owner) -> bool {
         if !owner.ticket.marked {
-            let Some(step) = claim::mark_sent(&self.row, &owner.ticket, self.now) else {
+            let permission = alone().permission;
+            let Marking::Write(step) =
+                claim::mark_sent(&self.row, &owner.ticket, permission, self.now)
+            else {
                 return false;
             };
             owner.ticket.marked = true;
-            self.write(step);
+            self.write(*step);
         }
         self.now < owner.lease_until.before(self.rule.margin)
             && owner.send_until.is_none_or(|until| self.now <= until)
@@ -233,7 +237,9 @@ impl World {
         } else {
             Finding::NotApplied
         };
-        if let Ok(step) = verbs::resolve(&self.row, &finding, self.now, &person()) {
+        if let Ok(step) =
+            verbs::resolve(&self.row, &finding, self.rule.stall_margin, self.now, &person())
+        {
             self.write(step);
         }
     }
@@ -257,7 +263,7 @@ impl World {
                 self.now = self.now.after(u32::try_from(seconds).unwrap() * SECOND)
             }
             Move::Retry => {
-                if let Ok(step) = verbs::retry(&self.row, self.now, &person()) {
+                if let Ok(step) = verbs::retry(&self.row, false, self.now, &person()) {
                     self.write(step);
                 }
             }
