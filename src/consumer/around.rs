@@ -15,9 +15,9 @@ use crate::domain::fingerprint::twin_digest;
 use crate::domain::json::Json;
 use crate::domain::operation::{Operation, Timestamp};
 use crate::domain::permission::{
-    Grant, Permission, approval_needed, granted, permission, standing,
+    ApprovalState, Grant, Permission, approval_needed, granted, permission,
 };
-use crate::store::{self, ApprovalRow, Connection, Grantee, Loaded, StoreError, TwinAsk};
+use crate::store::{self, Connection, Grantee, Loaded, StoreError, TwinAsk};
 use crate::tool::Serving;
 
 /// A locked record with what this worker knows of its contract.
@@ -114,7 +114,7 @@ impl<'a> Need<'a> {
 #[derive(Debug, Default)]
 pub(super) struct Permits {
     grants: HashMap<Grantee, Vec<Grant>>,
-    approvals: HashMap<Uuid, ApprovalRow>,
+    approvals: HashMap<Uuid, ApprovalState>,
 }
 
 impl Permits {
@@ -146,11 +146,7 @@ impl Permits {
             let arguments = need.arguments.unwrap_or(&Json::Null);
             granted(known.map_or(&[][..], Vec::as_slice), arguments)
         };
-        let opened_at = need.operation.opened_at;
-        let approval = || {
-            let row = self.approvals.get(&need.operation.id)?;
-            standing(row.state, row.requested_at, opened_at)
-        };
+        let approval = || self.approvals.get(&need.operation.id).copied();
         permission(need.grant.then(grants), need.approval.then(approval), now, margin)
     }
 }

@@ -109,18 +109,6 @@ pub fn approval_needed(approval: &Approval, arguments: &Json, rule: &Fingerprint
     approval.when.is_empty() || approval.when.iter().any(names)
 }
 
-/// Where an approval stands for an operation that was opened at `opened_at`. What was asked before
-/// is no request of its present submission, whose actor may be the very one who approved that: a
-/// person is asked again.
-#[must_use]
-pub fn standing(
-    state: ApprovalState,
-    requested_at: Timestamp,
-    opened_at: Timestamp,
-) -> Option<ApprovalState> {
-    (requested_at >= opened_at).then_some(state)
-}
-
 /// Whether one of `grants` allows these arguments. A place that is not there fits no limit.
 #[must_use]
 pub fn granted(grants: &[Grant], arguments: &Json) -> bool {

@@ -10,17 +10,7 @@ use uuid::Uuid;
 
 use super::StoreError;
 use super::row::timestamp;
-use crate::domain::operation::Timestamp;
 use crate::domain::permission::ApprovalState;
-
-/// A request for approval as a claim sees it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ApprovalRow {
-    /// Where it stands.
-    pub state: ApprovalState,
-    /// When it was asked for.
-    pub requested_at: Timestamp,
-}
 
 /// Writes a request for approval for locked records, of their stored fingerprints. An answer to an
 /// earlier request for the same one is forgotten: it has been used up.
@@ -45,22 +35,23 @@ pub(super) async fn request(
     Ok(())
 }
 
-/// The requests for approval of `operations`, of their stored fingerprints. Takes no lock: an answer
-/// that commits later is seen by the next look.
+/// Where the requests for approval of `operations` stand, of their stored fingerprints. What was asked
+/// before a record was opened again is no request of its present submission, whose actor may be the
+/// very one who approved that. Takes no lock: an answer that commits later is seen by the next look.
 ///
 /// # Errors
 /// The transaction is to be rolled back.
 pub async fn approvals(
     connection: &mut PgConnection,
     operations: &[Uuid],
-) -> Result<HashMap<Uuid, ApprovalRow>, StoreError> {
+) -> Result<HashMap<Uuid, ApprovalState>, StoreError> {
     if operations.is_empty() {
         return Ok(HashMap::new());
     }
     let rows = sqlx::query(
-        "select a.operation_id, a.state, a.requested_at, a.expires_at from oncebox.approvals a \
+        "select a.operation_id, a.state, a.expires_at from oncebox.approvals a \
          join oncebox.operations o on o.operation_id = a.operation_id and o.request_fingerprint = a.request_fingerprint \
-         where a.operation_id = any($1)",
+         where a.operation_id = any($1) and a.requested_at >= o.opened_at",
     )
     .bind(operations)
     .fetch_all(connection)
@@ -77,8 +68,7 @@ pub async fn approvals(
                 ("withdrawn", _) => ApprovalState::Withdrawn,
                 (_, _) => return Err(StoreError::Unreadable("approvals.state")),
             };
-            let requested_at = timestamp(row.try_get("requested_at")?);
-            Ok((row.try_get("operation_id")?, ApprovalRow { state, requested_at }))
+            Ok((row.try_get("operation_id")?, state))
         })
         .collect()
 }

@@ -120,16 +120,3 @@ fn an_approval_is_needed_for_any_of_the_values() {
     check(queue, "{\"queue\":\" sALES\\n\"}", true);
     check(queue, "{\"queue\":\"support\"}", false);
 }
-
-/// An answer belongs to the life that it was given for, unless it still allows.
-#[test]
-fn an_answer_from_before_is_none() {
-    use ApprovalState as A;
-    let approved = |expires_at| A::Approved { expires_at };
-    let states = [A::Requested, A::Denied, A::Withdrawn, approved(ago(SECOND)), approved(ahead(HOUR))];
-    for state in states {
-        assert_eq!(standing(state, ago(HOUR), ago(HOUR)), Some(state), "{state:?}");
-        // The one who approved may be the one who submits now.
-        assert_eq!(standing(state, ago(2 * HOUR), ago(HOUR)), None, "{state:?}");
-    }
-}

@@ -4,7 +4,7 @@
 use oncebox::ingress::Submission;
 use serde_json::{Value, json};
 
-use super::kit;
+use super::kit::{self, Kind};
 use crate::support::contracts::{ContractText, blind, deduplicating};
 
 /// Requests for queue vip need one; it is waited for, and holds, an hour.
@@ -14,9 +14,7 @@ fn vip(kind: ContractText) -> ContractText {
 
 #[tokio::test]
 async fn it_waits_and_what_is_approved_is_applied_once() {
-    for (tool, kind) in
-        [("tickets.keyed", deduplicating as fn(&str) -> ContractText), ("tickets.blind", blind)]
-    {
+    for (tool, kind) in [("tickets.keyed", deduplicating as Kind), ("tickets.blind", blind)] {
         let (world, downstream) = kit::stage(|url| vip(kind(url))).await;
         let roles = kit::roles(&world);
         kit::ask(&world, tool, "a", "vip").await;

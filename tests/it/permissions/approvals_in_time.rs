@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
-use super::kit;
-use crate::support::contracts::{ContractText, blind, deduplicating};
+use super::kit::{self, Kind};
+use crate::support::contracts::{blind, deduplicating};
 use crate::support::eventually;
 
 #[tokio::test]
@@ -50,9 +50,7 @@ async fn an_answer_that_comes_too_late_is_none() {
 /// rejected, and the same submission asks again.
 #[tokio::test]
 async fn an_approval_that_runs_out_before_anything_was_done_rejects() {
-    for (tool, kind) in
-        [("tickets.keyed", deduplicating as fn(&str) -> ContractText), ("tickets.blind", blind)]
-    {
+    for (tool, kind) in [("tickets.keyed", deduplicating as Kind), ("tickets.blind", blind)] {
         let kind = |url: &str| kind(url).approved("vip", "1h", "3s").more(kit::RETRY);
         let (world, downstream) = kit::stage(kind).await;
         kit::tickets(&downstream, json!({"name": "later", "status": 429})).await;

@@ -3,7 +3,7 @@
 
 use serde_json::json;
 
-use super::kit;
+use super::kit::{self, Kind};
 use crate::support::contracts::{ContractText, blind, deduplicating};
 
 fn vip(kind: ContractText) -> ContractText {
@@ -104,9 +104,7 @@ async fn what_is_applied_is_not_taken_back() {
 /// Approved and withdrawn while workers run: what the operator was told is what happened.
 #[tokio::test]
 async fn a_withdrawal_that_races_the_effect_ends_either_way_and_never_both() {
-    for (tool, kind) in
-        [("tickets.keyed", deduplicating as fn(&str) -> ContractText), ("tickets.blind", blind)]
-    {
+    for (tool, kind) in [("tickets.keyed", deduplicating as Kind), ("tickets.blind", blind)] {
         // No second send, so that each has one effect or none.
         let kind = |url: &str| vip(kind(url)).more(kit::RETRY);
         let (world, downstream) = kit::stage(kind).await;

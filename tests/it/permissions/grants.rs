@@ -1,14 +1,23 @@
 //! An actor without a grant makes no effect; the same submission may come again when there is one.
 
-use oncebox::ingress::Submission;
-use serde_json::json;
+use std::sync::Arc;
 
-use super::kit::{self, AGENT};
-use crate::support::contracts::{ContractText, blind, deduplicating, looked_up};
+use async_trait::async_trait;
+use oncebox::domain::attempt::{Effect, Receipt, Response};
+use oncebox::ingress::Submission;
+use oncebox::runtime::RustTools;
+use oncebox::tool::{Call, SettlingConnection, TransactionalRefusal, TransactionalTool};
+use serde_json::json;
+use sqlx::Executor as _;
+
+use super::kit::{self, AGENT, Kind};
+use crate::consumer::kit::rust_contract;
+use crate::support::contracts::{blind, deduplicating, looked_up};
+use crate::support::wire::execute;
 use crate::support::world::World;
 
 /// The three kinds of tools: one whose send is marked in its claim, and two with a mark of its own.
-const KINDS: [(&str, fn(&str) -> ContractText); 3] =
+const KINDS: [(&str, Kind); 3] =
     [("tickets.keyed", deduplicating), ("tickets.found", looked_up), ("tickets.blind", blind)];
 
 #[tokio::test]
@@ -33,6 +42,47 @@ async fn without_a_grant_nothing_is_sent_and_with_one_the_same_submission_is_app
         assert!(story.contains("claimed authorized sent committed settled"), "{tool}: {story}");
         roles.stop().await;
     }
+}
+
+/// Writes a row.
+struct Ledger;
+
+#[async_trait]
+impl TransactionalTool for Ledger {
+    async fn apply(
+        &self,
+        _call: &Call,
+        connection: &mut SettlingConnection,
+    ) -> Result<Effect, TransactionalRefusal> {
+        let written = connection.execute("insert into public.ledger default values").await;
+        written.map_err(|_| TransactionalRefusal::Retry)?;
+        Ok(Effect { receipt: Receipt::new("L-1").unwrap(), response: Response::None })
+    }
+}
+
+/// Its effect is in the settling transaction, which looks at the grants itself.
+#[tokio::test]
+async fn a_transactional_effect_is_not_made_without_a_grant() {
+    let world = World::new().await;
+    let contract = rust_contract("ledger.write", "transactional", "authorization: {grants: true}");
+    world.contract(&contract).await;
+    execute(&world, "create table public.ledger (n int)").await;
+    let tools = RustTools::default().with_transactional("ledger.write", "1", Arc::new(Ledger));
+    let roles = world.run_with("relay,worker,maintain", kit::MARGIN, tools);
+    let submission = Submission {
+        actor: Some(AGENT.into()),
+        ..world.submission("ledger.write", "a", r#"{"n":"a"}"#)
+    };
+    world.submit(&submission).await.unwrap();
+    kit::ends_for(&world, "a", "rejected", "not_authorized").await;
+    assert_eq!(world.count("select count(*) from public.ledger").await, 0);
+    kit::grant(&world, "ledger.write", &[]).await;
+    world.submit(&submission).await.unwrap();
+    kit::ends(&world, "a", "applied").await;
+    assert_eq!(world.count("select count(*) from public.ledger").await, 1);
+    let story = kit::story(&world, "a").await;
+    assert!(story.contains("claimed authorized settled"), "{story}");
+    roles.stop().await;
 }
 
 #[tokio::test]

@@ -12,6 +12,9 @@ use crate::support::world::{Running, World};
 
 pub(super) use crate::consumer::kit::{MARGIN, RETRY, Record, ends, record, until};
 
+/// A contract for the service behind a URL.
+pub(super) type Kind = fn(&str) -> ContractText;
+
 /// Who submits.
 pub(super) const AGENT: &str = "agent-7";
 
