@@ -19,6 +19,7 @@ mod end_to_end;
 mod fake_downstream;
 mod faults;
 mod kept_manual;
+mod permissions;
 mod pooler;
 mod raw_amqp;
 mod relay_broker_down;
