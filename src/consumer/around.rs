@@ -15,9 +15,9 @@ use crate::domain::fingerprint::twin_digest;
 use crate::domain::json::Json;
 use crate::domain::operation::{Operation, Timestamp};
 use crate::domain::permission::{
-    Grant, Permission, approval_needed, granted, permission, standing,
+    ApprovalState, Grant, Permission, approval_needed, granted, permission,
 };
-use crate::store::{self, ApprovalRow, Connection, Grantee, Loaded, StoreError, TwinAsk};
+use crate::store::{self, Connection, Grantee, Loaded, StoreError, TwinAsk};
 use crate::tool::Serving;
 
 /// A locked record with what this worker knows of its contract.
@@ -58,7 +58,7 @@ impl Candidate {
         (!record.may_have_been_sent()).then_some(ask)
     }
 
-    fn need(&self) -> Need<'_> {
+    pub(super) fn need(&self) -> Need<'_> {
         let contract = self.serving.as_ref().map(|serving| &serving.contract.contract);
         match (contract, &self.examined) {
             (Some(contract), Some(examined)) => {
@@ -76,6 +76,7 @@ pub(super) struct Need<'a> {
     arguments: Option<&'a Json>,
     grant: bool,
     approval: bool,
+    permission: bool,
 }
 
 impl<'a> Need<'a> {
@@ -89,11 +90,17 @@ impl<'a> Need<'a> {
             approval: approval.is_some_and(|approval| {
                 approval_needed(approval, arguments, &contract.fingerprint)
             }),
+            permission: contract.authorization.is_some(),
         }
     }
 
+    /// Whether a send needs somebody's permission at all, the database's or another's.
+    pub(super) fn asks(&self) -> bool {
+        self.permission || self.approval
+    }
+
     fn nothing(operation: &'a Operation) -> Self {
-        Self { operation, arguments: None, grant: false, approval: false }
+        Self { operation, arguments: None, grant: false, approval: false, permission: false }
     }
 
     fn grantee(&self) -> Option<Grantee> {
@@ -107,7 +114,7 @@ impl<'a> Need<'a> {
 #[derive(Debug, Default)]
 pub(super) struct Permits {
     grants: HashMap<Grantee, Vec<Grant>>,
-    approvals: HashMap<Uuid, ApprovalRow>,
+    approvals: HashMap<Uuid, ApprovalState>,
 }
 
 impl Permits {
@@ -139,11 +146,7 @@ impl Permits {
             let arguments = need.arguments.unwrap_or(&Json::Null);
             granted(known.map_or(&[][..], Vec::as_slice), arguments)
         };
-        let opened_at = need.operation.opened_at;
-        let approval = || {
-            let row = self.approvals.get(&need.operation.id)?;
-            standing(row.state, row.requested_at, opened_at, now, margin)
-        };
+        let approval = || self.approvals.get(&need.operation.id).copied();
         permission(need.grant.then(grants), need.approval.then(approval), now, margin)
     }
 }

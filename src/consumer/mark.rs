@@ -114,7 +114,9 @@ async fn mark(
         let permission = permits.permission(need, loaded.now, ask.serving.rule.margin);
         let became = match mark_sent(&loaded.operation, &ask.ticket, permission, loaded.now) {
             Marking::Write(step) => {
-                steps.push(step);
+                // One that was marked before says nothing again.
+                let says = need.asks() && !step.trace.is_empty();
+                steps.push(if says { step.authorized() } else { *step });
                 Marked::Yes
             }
             Marking::Lost => Marked::Lost,
@@ -122,6 +124,6 @@ async fn mark(
         };
         marked.insert((ask.operation, ask.ticket.token), became);
     }
-    store::write(connection, &steps.iter().map(|step| &**step).collect::<Vec<_>>()).await?;
+    store::write(connection, &steps.iter().collect::<Vec<_>>()).await?;
     Ok(Outcomes { marked, busy })
 }

@@ -81,8 +81,8 @@ pub struct Claimant<'a> {
     pub owner: &'a str,
     /// Nothing else runs beside this operation in the worker.
     pub alone: bool,
-    /// The key towards the downstream to store if the record has none.
-    pub downstream_key: &'a DownstreamKey,
+    /// Makes the key towards the downstream, asked for only if the record has none and needs one.
+    pub downstream_key: &'a dyn Fn() -> DownstreamKey,
 }
 
 /// The decision.
@@ -421,7 +421,7 @@ fn run(
         // that there is none, whatever a restore or a requeue had to assume.
         record.nothing_was_done();
     } else if record.downstream_key.is_none() {
-        record.downstream_key = Some(claimant.downstream_key.clone());
+        record.downstream_key = Some((claimant.downstream_key)());
     }
     let prior = record.first_sent_at;
     let mut ticket =

@@ -24,6 +24,7 @@ pub mod retry;
 pub mod step;
 pub mod permission;
 pub mod claim;
+pub mod places;
 pub mod recovery;
 pub mod settle;
 pub mod parking;

@@ -9,13 +9,15 @@ mod tests;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use thiserror::Error;
+
 use super::attempt::Denial;
 use super::canonical::{NumberRule, canonical};
 use super::contract::Approval;
 use super::fingerprint::FingerprintRule;
-use super::json::Json;
+use super::json::{self, Json, JsonError, JsonLimits};
 use super::operation::Timestamp;
-use super::pointer::Pointer;
+use super::pointer::{Pointer, PointerError};
 
 /// What the database says about sending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,6 +53,50 @@ pub struct Grant {
     pub arguments: BTreeMap<Pointer, Vec<Json>>,
 }
 
+/// Why a text is no limit of a grant.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum LimitError {
+    /// It is no JSON.
+    #[error(transparent)]
+    Json(#[from] JsonError),
+    /// It is JSON of another form.
+    #[error("an object is needed, such as {{\"/queue_id\": [\"support\"]}}")]
+    NotObject,
+    /// A member's name is no place.
+    #[error("{0}; each member names a place of the arguments, such as /queue_id")]
+    NoPlace(#[from] PointerError),
+    /// Nothing would be allowed there.
+    #[error("{}: an empty list allows nothing; name at least one value", .0.brief())]
+    NoValue(Pointer),
+}
+
+impl Grant {
+    /// Reads the limits of a grant: a JSON object of places, each with the list of values that are
+    /// allowed there, or with one value alone.
+    ///
+    /// # Errors
+    /// Says what is wrong with the text.
+    pub fn limited_to(text: &str) -> Result<Self, LimitError> {
+        let Json::Object(members) = json::parse(text.as_bytes(), &JsonLimits::default())? else {
+            return Err(LimitError::NotObject);
+        };
+        let limit = |(place, allowed): (String, Json)| {
+            let place = Pointer::parse(&place)?;
+            let values = match allowed {
+                Json::Array(values) if values.is_empty() => return Err(LimitError::NoValue(place)),
+                Json::Array(values) => values,
+                one @ (Json::Null
+                | Json::Bool(_)
+                | Json::Number(_)
+                | Json::String(_)
+                | Json::Object(_)) => vec![one],
+            };
+            Ok((place, values))
+        };
+        Ok(Self { arguments: members.into_iter().map(limit).collect::<Result<_, _>>()? })
+    }
+}
+
 /// Whether a request with these arguments needs an approval. `rule` says what an omission means and
 /// which texts are the same: whoever leaves a default out, or writes it in capitals, asks for the same
 /// effect.
@@ -61,23 +107,6 @@ pub fn approval_needed(approval: &Approval, arguments: &Json, rule: &Fingerprint
         rule.value_at(arguments, place).is_some_and(|found| is_one_of(&found, &values))
     };
     approval.when.is_empty() || approval.when.iter().any(names)
-}
-
-/// Where an approval stands for an operation that was opened at `opened_at`: an answer to a request
-/// from before counts only while it allows. After that a person is asked again.
-#[must_use]
-pub fn standing(
-    state: ApprovalState,
-    requested_at: Timestamp,
-    opened_at: Timestamp,
-    now: Timestamp,
-    margin: Duration,
-) -> Option<ApprovalState> {
-    let allows = match state {
-        ApprovalState::Approved { expires_at } => now.after(margin) < expires_at,
-        ApprovalState::Requested | ApprovalState::Denied | ApprovalState::Withdrawn => false,
-    };
-    (allows || requested_at >= opened_at).then_some(state)
 }
 
 /// Whether one of `grants` allows these arguments. A place that is not there fits no limit.

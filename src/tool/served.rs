@@ -207,7 +207,7 @@ impl ServedTool {
         if call.resend {
             return Ok(());
         }
-        let code = self.code().map(|tool| checked(tool.precondition(call)));
+        let code = self.code().map(|tool| checked(tool.precondition(call), CODE_PATIENCE));
         match both(self.questions.precondition(call).await, code).await {
             Checked::Holds => Ok(()),
             Checked::Fails => Err(NotSent::Forbidden(Denial::PreconditionFailed)),
@@ -219,7 +219,9 @@ impl ServedTool {
     pub async fn lookup(&self, call: &Call) -> Evidence {
         let evidence = match (self.questions.lookup(call).await, self.code()) {
             (Some(evidence), _) => evidence,
-            (None, Some(tool)) if self.contract.lookup().is_some() => told(tool.lookup(call)).await,
+            (None, Some(tool)) if self.contract.lookup().is_some() => {
+                told(tool.lookup(call), CODE_PATIENCE).await
+            }
             (None, _) => Evidence::CannotTell(Blank::NoQuestion),
         };
         match evidence {
@@ -238,7 +240,9 @@ impl ServedTool {
         }
         let evidence = match (self.questions.poll(call).await, self.code()) {
             (Some(evidence), _) => evidence,
-            (None, Some(tool)) if self.contract.poll().is_some() => told(tool.poll(call)).await,
+            (None, Some(tool)) if self.contract.poll().is_some() => {
+                told(tool.poll(call), CODE_PATIENCE).await
+            }
             (None, _) => Evidence::CannotTell(Blank::NoQuestion),
         };
         match evidence {
@@ -283,7 +287,8 @@ impl ServedTool {
 
     /// Why the effect is not as the contract demands; `None`: it is.
     async fn postcondition(&self, call: &Call, receipt: &Receipt) -> Option<Unconfirmed> {
-        let code = self.code().map(|tool| checked(tool.postcondition(call, receipt)));
+        let code =
+            self.code().map(|tool| checked(tool.postcondition(call, receipt), CODE_PATIENCE));
         match both(self.questions.postcondition(call, receipt).await, code).await {
             Checked::Holds => None,
             Checked::Fails => Some(Unconfirmed::Failed),
@@ -312,7 +317,7 @@ impl ServedTool {
         Err(ServeError::Unsupported { tool, version, sections })
     }
 
-    fn assemble(
+    pub(super) fn assemble(
         contract: Arc<Contract>,
         kind: ToolKind,
         outside: &Outside<'_>,
@@ -343,8 +348,8 @@ async fn both(first: Checked, code: Option<impl Future<Output = Checked>>) -> Ch
 }
 
 /// What a tool's code says of an effect or a job.
-async fn told(code: impl Future<Output = Evidence>) -> Evidence {
-    match timeout(CODE_PATIENCE, AssertUnwindSafe(code).catch_unwind()).await {
+async fn told(code: impl Future<Output = Evidence>, patience: Duration) -> Evidence {
+    match timeout(patience, AssertUnwindSafe(code).catch_unwind()).await {
         Ok(Ok(evidence)) => evidence,
         Ok(Err(_)) => Evidence::CannotTell(Blank::Panicked),
         Err(_) => Evidence::CannotTell(Blank::Unreachable),
@@ -352,8 +357,8 @@ async fn told(code: impl Future<Output = Evidence>) -> Evidence {
 }
 
 /// What a tool's code says of a condition.
-async fn checked(code: impl Future<Output = Checked>) -> Checked {
-    match timeout(CODE_PATIENCE, AssertUnwindSafe(code).catch_unwind()).await {
+async fn checked(code: impl Future<Output = Checked>, patience: Duration) -> Checked {
+    match timeout(patience, AssertUnwindSafe(code).catch_unwind()).await {
         Ok(Ok(checked)) => checked,
         Ok(Err(_)) | Err(_) => Checked::Unreachable,
     }

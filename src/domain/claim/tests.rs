@@ -20,8 +20,8 @@ fn decide_with(
     resend: Resend,
     alone: bool,
 ) -> Claim {
-    let key = downstream_key("fresh");
-    let claimant = Claimant { owner: "worker-2", alone, downstream_key: &key };
+    let claimant =
+        Claimant { owner: "worker-2", alone, downstream_key: &|| downstream_key("fresh") };
     let around = Around { predecessor, ..records::alone() };
     decide(row, recomputed, &around, NOW, &rule(resend), &claimant)
 }

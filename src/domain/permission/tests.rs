@@ -120,22 +120,3 @@ fn an_approval_is_needed_for_any_of_the_values() {
     check(queue, "{\"queue\":\" sALES\\n\"}", true);
     check(queue, "{\"queue\":\"support\"}", false);
 }
-
-/// An answer belongs to the life that it was given for, unless it still allows.
-#[test]
-fn an_approval_from_before_counts_while_it_allows() {
-    use ApprovalState as A;
-    let check = |state, requested_before: Duration, stands: bool| {
-        let opened = ago(HOUR);
-        let seen = standing(state, ago(requested_before), opened, NOW, MARGIN);
-        assert_eq!(seen, stands.then_some(state), "{state:?}");
-    };
-    let approved = |expires_at| A::Approved { expires_at };
-    for state in [A::Requested, A::Denied, A::Withdrawn, approved(ago(SECOND))] {
-        check(state, HOUR, true);
-        check(state, 2 * HOUR, false);
-    }
-    check(approved(ahead(6 * SECOND)), 2 * HOUR, true);
-    // It would expire before it is used: nobody is told no for a yes of a former life.
-    check(approved(ahead(5 * SECOND)), 2 * HOUR, false);
-}

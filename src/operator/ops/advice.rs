@@ -40,6 +40,7 @@ pub(super) fn next_step(operation: &Operation) -> Option<String> {
         State::Held => Some(format!(
             "an older operation with the same arguments is unfinished; `oncebox ops release {id}` lets this one go on beside it"
         )),
+        State::AwaitingApproval => Some(asks_approval(operation)),
         State::FailedPermanent if !operation.may_have_been_sent() => Some(format!(
             "nothing was done; once the cause is gone, `oncebox ops retry {id} --reopen --by NAME --reason WHY`, or a new operation"
         )),
@@ -53,7 +54,6 @@ pub(super) fn next_step(operation: &Operation) -> Option<String> {
             Some("waits for earlier operations of its ordering key; `oncebox ops release` on the stuck one lets it pass".to_owned())
         }
         State::Queued
-        | State::AwaitingApproval
         | State::Claimed
         | State::Sent
         | State::Accepted
@@ -62,6 +62,15 @@ pub(super) fn next_step(operation: &Operation) -> Option<String> {
         | State::Rejected
         | State::Expired => None,
     }
+}
+
+/// What answers a request for approval, to be typed as it stands.
+fn asks_approval(operation: &Operation) -> String {
+    let id = operation.id;
+    let shown = operation.fingerprint.as_ref().map_or("FINGERPRINT", |f| f.as_str());
+    format!(
+        "look at what is asked with `oncebox ops show {id} --with-arguments`, then `oncebox ops approve {id} --fingerprint {shown} --by NAME`, or `oncebox ops deny {id} --fingerprint {shown} --by NAME --reason WHY`"
+    )
 }
 
 fn unknown(reason: Option<Reason>) -> &'static str {
@@ -191,7 +200,11 @@ mod tests {
             let told = next_step(&operation(state)).is_some();
             let waits = matches!(
                 state,
-                State::Unknown | State::Parked | State::Held | State::FailedPermanent
+                State::Unknown
+                    | State::Parked
+                    | State::Held
+                    | State::AwaitingApproval
+                    | State::FailedPermanent
             );
             assert_eq!(told, waits, "{state:?}");
         }

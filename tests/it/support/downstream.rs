@@ -48,7 +48,7 @@ impl Downstream {
         assert_eq!(self.ask("POST", "/reset", &[], "").await.status, 200);
     }
 
-    /// What it counted: `{total, by_key, requests}`.
+    /// What it counted: `{total, by_key, requests, most_at_once: {tickets, mail}}`.
     pub(crate) async fn effects(&self) -> Value {
         self.get("/effects").await
     }

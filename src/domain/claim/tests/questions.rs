@@ -8,7 +8,7 @@ use crate::domain::rule::PollRule;
 
 fn claim(row: &Operation, rule: &AttemptRule, alone: bool) -> Claim {
     let key = downstream_key("fresh");
-    let claimant = Claimant { owner: "worker-2", alone, downstream_key: &key };
+    let claimant = Claimant { owner: "worker-2", alone, downstream_key: &|| key.clone() };
     decide(row, Recomputed::Valid(&material()), &records::alone(), NOW, rule, &claimant)
 }
 
@@ -115,7 +115,7 @@ fn a_job_is_followed_whatever_its_permissions_and_arguments_say() {
     let poll = PollRule { every: MINUTE, give_up: HOUR };
     let polled = AttemptRule { poll: Some(poll), ..rule(Resend::Never) };
     let key = downstream_key("fresh");
-    let claimant = Claimant { owner: "worker-2", alone: false, downstream_key: &key };
+    let claimant = Claimant { owner: "worker-2", alone: false, downstream_key: &|| key.clone() };
     let denied = Permission::Denied(Denial::NotAuthorized);
     let around = Around { permission: denied, ..records::alone() };
     let row = sent_operation(State::Accepted, MINUTE);

@@ -13,11 +13,6 @@ pub(super) fn collect(contract: &Contract, listed: &mut Listed<'_>) {
         "no downstream.http: a tool of this name written in Rust must be registered, or no worker serves it",
     );
     listed.note(
-        contract.concurrency.total.is_some(),
-        &["concurrency", "total"],
-        "is not carried out in this release; concurrency.process is",
-    );
-    listed.note(
         contract.twins.hold && !contract.twins.stated,
         &["twins"],
         "this release holds no twins: the same call under a new key is sent",

@@ -243,7 +243,7 @@ fn a_record_that_may_only_be_asked_about_is_not_sent() {
     let within = AttemptRule { lookup: Some(lookup()), ..rule(RESENDS[1]) };
     let always = AttemptRule { lookup: Some(lookup()), ..rule(Resend::Always) };
     let key = downstream_key("fresh");
-    let claimant = Claimant { owner: "worker-2", alone: true, downstream_key: &key };
+    let claimant = Claimant { owner: "worker-2", alone: true, downstream_key: &|| key.clone() };
     let material = material();
     for rule in [within, always] {
         let given_up = Operation {

@@ -194,7 +194,7 @@ impl World {
     }
 
     fn claim(&mut self) {
-        let key = downstream_key(&format!("key-{}", self.now.0));
+        let key = || downstream_key(&format!("key-{}", self.now.0));
         let claimant = Claimant { owner: "w", alone: true, downstream_key: &key };
         let material = material();
         let recomputed = Recomputed::Valid(&material);
