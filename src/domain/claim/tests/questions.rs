@@ -41,7 +41,10 @@ fn a_look_up_is_a_claim_that_sends_nothing() {
     // One that keeps killing its workers is set aside, as a send would be.
     let lost = |lost_claims| Operation { lost_claims, ..row.clone() };
     assert!(matches!(claim(&lost(3), &looked_up(), false), Claim::Alone));
-    assert_eq!(word(&claim(&lost(5), &looked_up(), true)), "Parked worker_lost");
+    let parked = claim(&lost(5), &looked_up(), true);
+    assert_eq!(word(&parked), "Parked refused_after_unproved");
+    let other = Operation { reason: Some(Reason::Ambiguous), ..lost(5) };
+    assert_eq!(word(&claim(&other, &looked_up(), true)), "Parked worker_lost");
 }
 
 /// An attempt is over when its owner said so, or long enough after the lease that it sent under.

@@ -344,3 +344,30 @@ fn an_answer_that_comes_late_finds_the_record_moved_on() {
     let settled = answered(&row, &ticket, Purpose::LookUp, &Evidence::JobRuns, NOW, &rule, 0.5);
     assert!(matches!(settled, Settle::Write(_)));
 }
+
+/// An absence counts from here, so what may still be at work is not over.
+#[test]
+fn an_attempt_is_over_when_the_service_has_said_its_last_word() {
+    let over = |learned: Learned| {
+        let row = sent(State::Sent);
+        let rule = polled(Resend::Never, Some(lookup()));
+        let step = written(decide(&row, &owned(&row, None), &learned, NOW, &rule, 0.5));
+        step.record.attempts_over_at
+    };
+    for why in [Ambiguity::Unreadable, Ambiguity::Redirect, Ambiguity::NoReceipt] {
+        assert_eq!(over(Learned::Ambiguous(why)), Some(NOW), "{why:?}");
+    }
+    assert_eq!(over(Learned::Already(effect("T-1"))), Some(NOW));
+    let later = Some(NOW.after(rule(Resend::Never).stall_margin));
+    for why in [
+        Ambiguity::TimedOut,
+        Ambiguity::Broken,
+        Ambiguity::UnlistedStatus,
+        Ambiguity::NoJob,
+        Ambiguity::Panicked,
+        Ambiguity::WorkerLost,
+        Ambiguity::Tool,
+    ] {
+        assert_eq!(over(Learned::Ambiguous(why)), later, "{why:?}");
+    }
+}
