@@ -217,7 +217,9 @@ pub fn decide(
     };
     let lost_claims = lost_claims(row);
     if lost_claims >= LOST_CLAIMS_PARKED {
-        return Claim::Write(Box::new(park(row, Reason::WorkerLost, rule)));
+        // Released by an operator, it still must not be sent if it may only be asked about.
+        let reason = recovery::kept_or(row, Reason::WorkerLost);
+        return Claim::Write(Box::new(park(row, reason, rule)));
     }
     if lost_claims >= LOST_CLAIMS_ALONE && !claimant.alone {
         return Claim::Alone;

@@ -482,7 +482,10 @@ impl Owned<'_> {
         if self.rule.resend == Resend::InTransaction {
             return self.recover_later(why);
         }
-        self.find_out(ambiguous(self.opened(why), why), Reason::NoProof)
+        let mut step = self.opened(why);
+        // It said that it had nothing to do.
+        step.record.attempts_over_at = self.row.attempts_over_at.max(Some(self.now));
+        self.find_out(ambiguous(step, why), Reason::NoProof)
     }
 
     /// Not sent again: looked up, where that can be, else unknown.

@@ -4,8 +4,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::SubmitError;
-use crate::contract_file::CheckedContract;
+use super::{Submission, SubmitError};
+use crate::contract_file::{CheckedContract, Examined};
+use crate::domain::json::JsonLimits;
 use crate::store::{self, Connection};
 
 /// The contracts that this process has read so far, by (tool, version).
@@ -40,5 +41,28 @@ impl Contracts {
             .unwrap_or_else(PoisonError::into_inner)
             .insert(name, Arc::clone(&contract));
         Ok(contract)
+    }
+}
+
+/// A contract, and what its examination of a submission gave.
+pub(super) struct Fitting {
+    pub(super) contract: Arc<CheckedContract>,
+    pub(super) examined: Examined,
+}
+
+impl Fitting {
+    /// Examines `submission`.
+    ///
+    /// # Errors
+    /// Its arguments do not fit the contract.
+    pub(super) fn of(
+        contract: Arc<CheckedContract>,
+        submission: &Submission,
+        limits: &JsonLimits,
+    ) -> Result<Self, SubmitError> {
+        let examined = contract
+            .examine(&submission.tenant, &submission.arguments, limits)
+            .map_err(SubmitError::Arguments)?;
+        Ok(Self { contract, examined })
     }
 }

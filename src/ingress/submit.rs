@@ -28,15 +28,13 @@
 //! ```
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
 
 use serde_json::json;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use super::contracts::Contracts;
+use super::contracts::{Contracts, Fitting};
 use super::{Submission, SubmitError, results};
-use crate::contract_file::{CheckedContract, Examined};
 use crate::domain::fingerprint::twin_digest;
 use crate::domain::json::JsonLimits;
 use crate::domain::key::{KeyPolicy, OperationKey};
@@ -100,12 +98,6 @@ impl Candidate<'_> {
             twin_digest: contract.twins.hold.then(digest),
         }
     }
-}
-
-/// A contract, and what its examination of a submission gave.
-struct Fitting {
-    contract: Arc<CheckedContract>,
-    examined: Examined,
 }
 
 /// A submission held against the record that stands under its key.
@@ -387,10 +379,7 @@ impl Publisher {
         submission: &Submission,
     ) -> Result<Fitting, SubmitError> {
         let contract = self.contracts.get(connection, tool, version).await?;
-        let examined = contract
-            .examine(&submission.tenant, &submission.arguments, &self.limits)
-            .map_err(SubmitError::Arguments)?;
-        Ok(Fitting { contract, examined })
+        Fitting::of(contract, submission, &self.limits)
     }
 }
 

@@ -220,6 +220,7 @@ mod tests {
             "dead list --all",
             "republish --json",
             "contract check a.yaml b.yaml",
+            "contract check --trace acme:prod:run:step --json",
             "contract describe a.yaml --format mcp",
             "contract describe --format schema",
             "contract activate a.yaml",

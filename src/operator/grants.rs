@@ -302,7 +302,7 @@ mod tests {
             assert!(line.contains(told) && !line.contains('\n'), "{line}");
         };
         let limited = |text: &str| AddFlags { limits: Some(text.into()), ..flags() };
-        check(limited("{queue: support}"), "--where: not JSON");
+        check(limited("{queue: support}"), "not JSON: expected");
         check(limited("[\"support\"]"), "--where: an object is needed");
         check(
             limited(r#"{"queue_id": ["support"]}"#),

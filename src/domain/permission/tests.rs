@@ -7,9 +7,9 @@ const MARGIN: Duration = Duration::from_secs(5);
 
 fn limits(text: &str) -> BTreeMap<Pointer, Vec<Json>> {
     let Json::Object(members) = json(text) else { panic!("an object: {text}") };
-    let values = |value| match value {
-        Json::Array(values) => values,
-        other => panic!("an array: {other:?}"),
+    let values = |value| {
+        let Json::Array(values) = value else { panic!("an array: {value:?}") };
+        values
     };
     members
         .into_iter()

@@ -106,6 +106,10 @@ fn compare(
             "leave the section out; the tool is not served",
         );
     }
+    if let Some(why) = contract.kept_manual() {
+        let fix = "let a person approve every request; the tool is not served";
+        return findings.note(check, Verdict::Fail, format!("{name}: {why}"), fix);
+    }
     let lost: Vec<String> = contract
         .http()
         .map(HttpRequest::secrets)

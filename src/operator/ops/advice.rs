@@ -3,17 +3,16 @@
 use crate::domain::lifecycle::State;
 use crate::domain::operation::Operation;
 use crate::domain::reason::Reason;
+use crate::domain::trace_review::lacks_proof;
 use crate::store::TraceRow;
 
 /// What does not fit together.
 pub(super) fn flags(operation: &Operation, trace: &[TraceRow]) -> Vec<&'static str> {
     let happened = |event: &str| trace.iter().any(|row| row.event == event);
-    let applied = operation.state == State::Applied;
-    let was_sent = operation.first_sent_at.is_some() || happened("sent");
-    let proved = ["committed", "reconciled", "resolved"].into_iter().any(happened);
+    let events = trace.iter().map(|row| row.event.as_str());
     let flags = [
         (
-            applied && was_sent && (operation.effect_reference.is_none() || !proved),
+            lacks_proof(operation, events),
             "the trace goes from sent to applied without a receipt: ask the downstream whether the effect exists",
         ),
         (

@@ -53,7 +53,7 @@ pub(crate) fn looked_up(url: &str) -> ContractText {
 
 /// Remembers nothing and cannot be asked: an unproved send stays unknown.
 pub(crate) fn blind(url: &str) -> ContractText {
-    ContractText::new(url, "tickets.blind", "irreversible")
+    ContractText::new(url, "tickets.blind", "key_based")
 }
 
 impl ContractText {

@@ -14,7 +14,7 @@ fn holding() -> AttemptRule {
 
 fn claim(row: &Operation, twins: Twins, permission: Permission, rule: &AttemptRule) -> Claim {
     let key = downstream_key("fresh");
-    let claimant = Claimant { owner: "worker-2", alone: true, downstream_key: &key };
+    let claimant = Claimant { owner: "worker-2", alone: true, downstream_key: &|| key.clone() };
     let around = Around { twins, permission, ..records::alone() };
     decide(row, Recomputed::Valid(&material()), &around, NOW, rule, &claimant)
 }

@@ -8,7 +8,7 @@ use crate::domain::rule::PollRule;
 
 fn claim(row: &Operation, rule: &AttemptRule, alone: bool) -> Claim {
     let key = downstream_key("fresh");
-    let claimant = Claimant { owner: "worker-2", alone, downstream_key: &key };
+    let claimant = Claimant { owner: "worker-2", alone, downstream_key: &|| key.clone() };
     decide(row, Recomputed::Valid(&material()), &records::alone(), NOW, rule, &claimant)
 }
 
@@ -41,7 +41,10 @@ fn a_look_up_is_a_claim_that_sends_nothing() {
     // One that keeps killing its workers is set aside, as a send would be.
     let lost = |lost_claims| Operation { lost_claims, ..row.clone() };
     assert!(matches!(claim(&lost(3), &looked_up(), false), Claim::Alone));
-    assert_eq!(word(&claim(&lost(5), &looked_up(), true)), "Parked worker_lost");
+    let parked = claim(&lost(5), &looked_up(), true);
+    assert_eq!(word(&parked), "Parked refused_after_unproved");
+    let other = Operation { reason: Some(Reason::Ambiguous), ..lost(5) };
+    assert_eq!(word(&claim(&other, &looked_up(), true)), "Parked worker_lost");
 }
 
 /// An attempt is over when its owner said so, or long enough after the lease that it sent under.
@@ -112,7 +115,7 @@ fn a_job_is_followed_whatever_its_permissions_and_arguments_say() {
     let poll = PollRule { every: MINUTE, give_up: HOUR };
     let polled = AttemptRule { poll: Some(poll), ..rule(Resend::Never) };
     let key = downstream_key("fresh");
-    let claimant = Claimant { owner: "worker-2", alone: false, downstream_key: &key };
+    let claimant = Claimant { owner: "worker-2", alone: false, downstream_key: &|| key.clone() };
     let denied = Permission::Denied(Denial::NotAuthorized);
     let around = Around { permission: denied, ..records::alone() };
     let row = sent_operation(State::Accepted, MINUTE);

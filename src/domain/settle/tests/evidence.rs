@@ -243,7 +243,7 @@ fn a_record_that_may_only_be_asked_about_is_not_sent() {
     let within = AttemptRule { lookup: Some(lookup()), ..rule(RESENDS[1]) };
     let always = AttemptRule { lookup: Some(lookup()), ..rule(Resend::Always) };
     let key = downstream_key("fresh");
-    let claimant = Claimant { owner: "worker-2", alone: true, downstream_key: &key };
+    let claimant = Claimant { owner: "worker-2", alone: true, downstream_key: &|| key.clone() };
     let material = material();
     for rule in [within, always] {
         let given_up = Operation {
@@ -343,4 +343,31 @@ fn an_answer_that_comes_late_finds_the_record_moved_on() {
     let ticket = owned(&row, row.first_sent_at);
     let settled = answered(&row, &ticket, Purpose::LookUp, &Evidence::JobRuns, NOW, &rule, 0.5);
     assert!(matches!(settled, Settle::Write(_)));
+}
+
+/// An absence counts from here, so what may still be at work is not over.
+#[test]
+fn an_attempt_is_over_when_the_service_has_said_its_last_word() {
+    let over = |learned: Learned| {
+        let row = sent(State::Sent);
+        let rule = polled(Resend::Never, Some(lookup()));
+        let step = written(decide(&row, &owned(&row, None), &learned, NOW, &rule, 0.5));
+        step.record.attempts_over_at
+    };
+    for why in [Ambiguity::Unreadable, Ambiguity::Redirect, Ambiguity::NoReceipt] {
+        assert_eq!(over(Learned::Ambiguous(why)), Some(NOW), "{why:?}");
+    }
+    assert_eq!(over(Learned::Already(effect("T-1"))), Some(NOW));
+    let later = Some(NOW.after(rule(Resend::Never).stall_margin));
+    for why in [
+        Ambiguity::TimedOut,
+        Ambiguity::Broken,
+        Ambiguity::UnlistedStatus,
+        Ambiguity::NoJob,
+        Ambiguity::Panicked,
+        Ambiguity::WorkerLost,
+        Ambiguity::Tool,
+    ] {
+        assert_eq!(over(Learned::Ambiguous(why)), later, "{why:?}");
+    }
 }

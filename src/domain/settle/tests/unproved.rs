@@ -85,7 +85,7 @@ fn no_claim_calls_an_unproved_send_rejected() {
     let readings = [Recomputed::Valid(&same), Recomputed::Valid(&other), Recomputed::Invalid];
     let twins = [Twins::Free, Twins::Behind(Uuid::nil()), Twins::Applied(Uuid::nil())];
     let key = downstream_key("fresh");
-    let claimant = Claimant { owner: "worker-2", alone: true, downstream_key: &key };
+    let claimant = Claimant { owner: "worker-2", alone: true, downstream_key: &|| key.clone() };
     for row in every_unproved() {
         for rule in every_rule() {
             for recomputed in readings {
