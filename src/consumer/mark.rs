@@ -17,7 +17,7 @@ use crate::domain::attempt::Denial;
 use crate::domain::claim::{Marking, Ticket, mark_sent};
 use crate::domain::json::Json;
 use crate::domain::operation::Token;
-use crate::tool::Serving;
+use crate::serving::Serving;
 use crate::store::{self, DatabaseUrl, Link, Loaded, StoreError};
 
 /// Marks of one transaction, at most.
@@ -91,10 +91,7 @@ struct Outcomes {
     busy: HashSet<Uuid>,
 }
 
-async fn mark(
-    connection: &mut store::Connection,
-    asks: &[ToMark],
-) -> Result<Outcomes, StoreError> {
+async fn mark(connection: &mut store::Connection, asks: &[ToMark]) -> Result<Outcomes, StoreError> {
     let by_id: HashMap<Uuid, &ToMark> = asks.iter().map(|ask| (ask.operation, ask)).collect();
     let ids: Vec<Uuid> = by_id.keys().copied().collect();
     let Locked { rows, busy } = batch::lock(connection, &ids).await?;
