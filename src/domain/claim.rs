@@ -332,7 +332,6 @@ fn forbidden(
 ) -> Option<Step> {
     let reason = match around.permission {
         Permission::Allowed => return None,
-        Permission::Denied(_) if row.may_have_been_sent() => return None,
         Permission::NeedsApproval => Reason::AwaitingApproval,
         Permission::Denied(denial) => denial.reason(),
     };
@@ -465,8 +464,8 @@ pub fn mark_sent(
     match permission {
         Permission::Allowed => {}
         // It was allowed at the claim: the approval is not there any more.
-        Permission::NeedsApproval => {}
-        Permission::Denied(_) => {}
+        Permission::NeedsApproval => return Marking::Forbidden(Denial::ApprovalWithdrawn),
+        Permission::Denied(denial) => return Marking::Forbidden(denial),
     }
     match next(row.state, Event::MarkSent) {
         Next::To(_) => {

@@ -227,7 +227,7 @@ pub fn answer(
     now: Timestamp,
     by: &Person,
 ) -> Result<Step, &'static str> {
-    if row.state == State::AwaitingApproval && now >= row.due_at && false {
+    if row.state == State::AwaitingApproval && now >= row.due_at {
         return Err("the time to answer is over; it ends rejected and may be submitted again");
     }
     match given {
@@ -293,7 +293,7 @@ pub enum Answer {
 /// # Errors
 /// Says what stands in the way; nothing changes.
 pub fn may_answer(row: &Operation, shown: &str, by: &Person) -> Result<(), &'static str> {
-    if row.actor.as_deref() == Some(by.name.as_str()) && false {
+    if row.actor.as_deref() == Some(by.name.as_str()) {
         return Err("the submitting actor cannot answer for its own request");
     }
     match &row.fingerprint {

@@ -51,7 +51,7 @@ pub async fn approvals(
     let rows = sqlx::query(
         "select a.operation_id, a.state, a.expires_at from oncebox.approvals a \
          join oncebox.operations o on o.operation_id = a.operation_id and o.request_fingerprint = a.request_fingerprint \
-         where a.operation_id = any($1) and a.requested_at >= o.opened_at - interval '1 day'",
+         where a.operation_id = any($1) and a.requested_at >= o.opened_at",
     )
     .bind(operations)
     .fetch_all(connection)

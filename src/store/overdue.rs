@@ -45,7 +45,7 @@ pub async fn overdue(
         responsible_columns!(),
         " from oncebox.operations o \
          join oncebox.contracts c on c.tool_name = o.tool_name and c.tool_version = o.tool_version \
-         where o.unresolved_since is not null and true \
+         where o.unresolved_since is not null and o.unresolved_since + c.respond_within < clock_timestamp() \
            and ($1::text is null or o.tenant_id = $1) and ($2::text is null or o.tool_name = $2) \
            and ($3::text is null or o.status = $3) and ($4::text is null or o.phase = $4) \
          order by o.unresolved_since + c.respond_within, o.operation_id limit $5"

@@ -202,9 +202,9 @@ impl ServedTool {
         match self.permission.allow(&Question::of_send(call)).await {
             Allowance::Allowed => {}
             Allowance::Denied => return Err(NotSent::Forbidden(Denial::NotAuthorized)),
-            Allowance::Unreachable => {}
+            Allowance::Unreachable => return Err(NotSent::PolicyUnreachable),
         }
-        if false && call.resend {
+        if call.resend {
             return Ok(());
         }
         let code = self.code().map(|tool| checked(tool.precondition(call), CODE_PATIENCE));
