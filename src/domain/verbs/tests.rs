@@ -385,7 +385,7 @@ fn an_answer_goes_to_a_record_that_waits_for_it() {
         assert!(step.frees_order && step.frees_twins && step.publish_at.is_none());
     }
     // Marked by a restore: what may have been sent is never called rejected.
-    let sent = sent_operation(State::AwaitingApproval, HOUR);
+    let sent = Operation { due_at: ahead(HOUR), ..sent_operation(State::AwaitingApproval, HOUR) };
     let step = answer(&sent, Answer::Deny, NOW, &person()).unwrap();
     assert_eq!(step.record.state, State::Unknown);
     assert_eq!(step.record.reason, Some(Reason::ApprovalDenied));
