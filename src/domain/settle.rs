@@ -111,7 +111,8 @@ pub fn answered(
         Evidence::Absent | Evidence::JobFailed | Evidence::JobRuns | Evidence::CannotTell(_) => {}
     }
     if row.token != ticket.token {
-        return Settle::LostLease;
+        // A poll has no lease that could be lost: the job's end was told by another one.
+        return if purpose == Purpose::Poll { Settle::Acknowledged } else { Settle::LostLease };
     }
     match (purpose, row.state) {
         (Purpose::LookUp, State::Claimed) => {
@@ -134,7 +135,7 @@ fn job_failed(row: &Operation, now: Timestamp, rule: &AttemptRule) -> Step {
         step.record.nothing_was_done();
         return fail(step, Reason::JobFailed);
     }
-    recovery::lose_track(step, Reason::RefusedAfterUnproved, now, rule)
+    recovery::lose_track(recovery::without_job(step), Reason::RefusedAfterUnproved, now, rule)
 }
 
 /// The provider owns a job, says the attempt of `ticket`, whoever owns the record now: the job is
@@ -273,17 +274,53 @@ fn proof<'a>(ticket: &Ticket, learned: &'a Learned, rule: &AttemptRule) -> Optio
 }
 
 /// Settles `row` with evidence that cannot be written as it is (a row that the database keeps
-/// refusing): unknown, so that its neighbours do not notice and nothing is called done.
+/// refusing): unknown, so that its neighbours do not notice and nothing is called done. `told` keeps
+/// the evidence in the trace, where a person finds it; nobody is asked meanwhile, since the same
+/// answer would be refused again.
 #[must_use]
-pub fn unstorable(row: &Operation) -> Step {
-    let mut step = Step::from(row)
-        .moved(Event::LoseTrack, Some(Reason::StoreFailed))
-        .traced(Trace::with("unknown", json!({ "reason": Reason::StoreFailed.code() })));
+pub fn unstorable(row: &Operation, told: Option<Trace>) -> Step {
+    let mut step = Step::from(row).moved(Event::LoseTrack, Some(Reason::StoreFailed));
+    step.trace.extend(told);
+    step = step.traced(Trace::with("unknown", json!({ "reason": Reason::StoreFailed.code() })));
     step.record.token = row.token.next();
+    if step.record.state == State::Unknown {
+        step.record.reason = Some(Reason::StoreFailed);
+        step.record.next_lookup_at = None;
+    }
     // What this attempt came to is lost, and when it ended with it: the record's last change stands
     // for that, not the end of an earlier one.
     step.record.attempts_over_at = None;
     step
+}
+
+/// What an attempt proves, as a row of the trace; `None`: it proves nothing.
+#[must_use]
+pub fn told_by_attempt(learned: &Learned) -> Option<Trace> {
+    match learned {
+        Learned::Applied(effect) | Learned::Already(effect) | Learned::Unconfirmed(effect, _) => {
+            Some(receipt_told(effect))
+        }
+        Learned::Accepted(job) => Some(Trace::with("accepted", json!({ "job": job.as_str() }))),
+        Learned::NotSent(_)
+        | Learned::NotNow { .. }
+        | Learned::Denied
+        | Learned::Refused
+        | Learned::Ambiguous(_)
+        | Learned::Panicked => None,
+    }
+}
+
+/// What an answer proves, likewise.
+#[must_use]
+pub fn told_by_answer(evidence: &Evidence) -> Option<Trace> {
+    match evidence {
+        Evidence::Found(effect) | Evidence::Unconfirmed(effect, _) => Some(receipt_told(effect)),
+        Evidence::Absent | Evidence::JobFailed | Evidence::JobRuns | Evidence::CannotTell(_) => None,
+    }
+}
+
+fn receipt_told(effect: &Effect) -> Trace {
+    Trace::with("committed", json!({ "receipt": effect.receipt.as_str() }))
 }
 
 /// Settles a transactional tool's operation: its effect is in the very transaction that writes this.
@@ -431,7 +468,7 @@ impl Owned<'_> {
             step.record.nothing_was_done();
             return fail(step, Reason::Refused);
         }
-        if self.rule.lookup.is_some() && self.rule.can_look_up(&step.record) {
+        if self.rule.can_find(&step.record) {
             let reason = Reason::RefusedAfterUnproved;
             return schedule(step, reason, "refused_after_unproved", self.first_look());
         }
@@ -453,7 +490,7 @@ impl Owned<'_> {
 
     /// Not sent again: looked up, where that can be, else unknown.
     fn find_out(&self, step: Step, reason: Reason) -> Step {
-        if self.rule.lookup.is_some() && self.rule.can_look_up(&step.record) {
+        if self.rule.can_find(&step.record) {
             return schedule(step, reason, "look_up", self.first_look());
         }
         self.lose_track(step, reason)
