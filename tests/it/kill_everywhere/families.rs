@@ -1,0 +1,101 @@
+//! The three downstreams, as contracts, and the operations of one scenario.
+
+use crate::support::contracts::{ContractText, blind, deduplicating, looked_up};
+
+/// What can be found out about an effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Family {
+    Deduplicating,
+    LookedUp,
+    Blind,
+}
+
+/// What was done, before the step, by a first attempt without an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Before {
+    /// There was none.
+    Nothing,
+    /// It made the effect.
+    Made,
+    /// It did not.
+    NotMade,
+}
+
+/// One operation of a scenario.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Case {
+    pub(super) family: Family,
+    pub(super) before: Before,
+}
+
+/// Waits that a test can wait for: a lease that outlasts a busy moment of the machine, and what
+/// follows from it.
+const QUICK: &str = "lease: 3s\nretry: {initial: 50ms, max: 300ms, jitter: 0}";
+
+/// As [`QUICK`], and the first attempt is the last.
+const ONCE: &str = "lease: 3s\nretry: {initial: 50ms, max: 300ms, jitter: 0, attempts: 1}";
+
+impl Family {
+    pub(super) const ALL: [Self; 3] = [Self::Deduplicating, Self::LookedUp, Self::Blind];
+
+    pub(super) fn tool(self) -> &'static str {
+        match self {
+            Self::Deduplicating => "tickets.keyed",
+            Self::LookedUp => "tickets.found",
+            Self::Blind => "tickets.blind",
+        }
+    }
+
+    pub(super) fn contract(self, url: &str) -> ContractText {
+        let text = match self {
+            Self::Deduplicating => deduplicating(url),
+            Self::LookedUp => looked_up(url),
+            Self::Blind => blind(url),
+        };
+        text.timeout("1500ms")
+    }
+
+    /// With retries.
+    pub(super) fn usual(self, url: &str) -> ContractText {
+        self.contract(url).more(QUICK)
+    }
+
+    /// Without a second attempt.
+    pub(super) fn once(self, url: &str) -> ContractText {
+        self.contract(url).more(ONCE)
+    }
+
+    /// Asks a policy before it sends, so that its mark is a write of its own.
+    pub(super) fn asking(self, url: &str) -> ContractText {
+        let policy = format!(
+            "authorization: {{http: {{url: \"{url}/v1/data/oncebox/allow\", timeout: 1500ms}}}}"
+        );
+        self.usual(url).more(&policy)
+    }
+
+    /// Submits a provider's job.
+    pub(super) fn jobs(self, url: &str) -> ContractText {
+        self.usual(url).jobs("300ms", "1h")
+    }
+}
+
+impl Case {
+    pub(super) const fn fresh(family: Family) -> Self {
+        Self { family, before: Before::Nothing }
+    }
+
+    /// The step of its operation key, and its subject.
+    pub(super) fn step(self) -> &'static str {
+        match (self.family, self.before) {
+            (Family::Deduplicating, Before::Nothing) => "deduplicating",
+            (Family::Deduplicating, Before::Made) => "deduplicating-made",
+            (Family::Deduplicating, Before::NotMade) => "deduplicating-not-made",
+            (Family::LookedUp, Before::Nothing) => "looked-up",
+            (Family::LookedUp, Before::Made) => "looked-up-made",
+            (Family::LookedUp, Before::NotMade) => "looked-up-not-made",
+            (Family::Blind, Before::Nothing) => "blind",
+            (Family::Blind, Before::Made) => "blind-made",
+            (Family::Blind, Before::NotMade) => "blind-not-made",
+        }
+    }
+}
