@@ -26,11 +26,16 @@ pub(super) enum Before {
 pub(super) struct Case {
     pub(super) family: Family,
     pub(super) before: Before,
+    /// Tells apart what is alike; 0 for the only one.
+    pub(super) number: usize,
 }
 
 /// Waits that a test can wait for: a lease that outlasts a busy moment of the machine, and what
 /// follows from it.
 const QUICK: &str = "lease: 3s\nretry: {initial: 50ms, max: 300ms, jitter: 0}";
+
+/// As [`QUICK`], and more attempts than a test can spoil.
+const PATIENT: &str = "lease: 3s\nretry: {initial: 50ms, max: 300ms, jitter: 0, attempts: 500}";
 
 /// As [`QUICK`], and the first attempt is the last.
 const ONCE: &str = "lease: 3s\nretry: {initial: 50ms, max: 300ms, jitter: 0, attempts: 1}";
@@ -67,10 +72,20 @@ impl Family {
 
     /// Asks a policy before it sends, so that its mark is a write of its own.
     pub(super) fn asking(self, url: &str) -> ContractText {
-        let policy = format!(
-            "authorization: {{http: {{url: \"{url}/v1/data/oncebox/allow\", timeout: 1500ms}}}}"
-        );
-        self.usual(url).more(&policy)
+        self.usual(url).more(&policy(url))
+    }
+
+    /// Never gives up.
+    pub(super) fn patient(self, url: &str) -> ContractText {
+        self.contract(url).more(PATIENT)
+    }
+
+    pub(super) fn patient_jobs(self, url: &str) -> ContractText {
+        self.patient(url).jobs("300ms", "1h")
+    }
+
+    pub(super) fn patient_asking(self, url: &str) -> ContractText {
+        self.patient(url).more(&policy(url))
     }
 
     /// Submits a provider's job.
@@ -79,23 +94,28 @@ impl Family {
     }
 }
 
+fn policy(url: &str) -> String {
+    format!("authorization: {{http: {{url: \"{url}/v1/data/oncebox/allow\", timeout: 1500ms}}}}")
+}
+
 impl Case {
     pub(super) const fn fresh(family: Family) -> Self {
-        Self { family, before: Before::Nothing }
+        Self { family, before: Before::Nothing, number: 0 }
     }
 
     /// The step of its operation key, and its subject.
-    pub(super) fn step(self) -> &'static str {
-        match (self.family, self.before) {
-            (Family::Deduplicating, Before::Nothing) => "deduplicating",
-            (Family::Deduplicating, Before::Made) => "deduplicating-made",
-            (Family::Deduplicating, Before::NotMade) => "deduplicating-not-made",
-            (Family::LookedUp, Before::Nothing) => "looked-up",
-            (Family::LookedUp, Before::Made) => "looked-up-made",
-            (Family::LookedUp, Before::NotMade) => "looked-up-not-made",
-            (Family::Blind, Before::Nothing) => "blind",
-            (Family::Blind, Before::Made) => "blind-made",
-            (Family::Blind, Before::NotMade) => "blind-not-made",
-        }
+    pub(super) fn step(self) -> String {
+        let family = match self.family {
+            Family::Deduplicating => "deduplicating",
+            Family::LookedUp => "looked-up",
+            Family::Blind => "blind",
+        };
+        let before = match self.before {
+            Before::Nothing => "",
+            Before::Made => "-made",
+            Before::NotMade => "-not-made",
+        };
+        let number = if self.number == 0 { String::new() } else { format!("-{}", self.number) };
+        format!("{family}{before}{number}")
     }
 }

@@ -7,6 +7,7 @@ use sqlx::{Connection as _, Executor as _, PgConnection};
 
 use super::faults::{Fault, Ill};
 use super::sluice::{ACK, Gate, PUBLISH, Sluice};
+use super::stage::Stage;
 use crate::support::cutter::Cutter;
 use crate::support::downstream::Downstream;
 use crate::support::eventually;
@@ -50,14 +51,22 @@ impl Ways {
         let amqp = wire::through(&world.amqp, rabbit.address());
         Self { postgres, database, rabbit, amqp }
     }
+
+    /// Ends all connections to PostgreSQL of this moment.
+    pub(super) fn cut_postgres(&self) {
+        self.postgres.cut();
+    }
+
+    /// Ends all connections to the broker of this moment.
+    pub(super) fn cut_rabbit(&self) {
+        self.rabbit.cut();
+    }
 }
 
 /// A standing order to hold an exchange.
 pub(super) struct Hold<'a> {
     exchange: Exchange,
-    world: &'a World,
-    ways: &'a Ways,
-    downstream: &'a Downstream,
+    stage: &'a Stage,
     /// Has the lock that held commits wait for.
     lock: Option<PgConnection>,
     calls_before: u64,
@@ -69,12 +78,8 @@ const BEFORE_THE_BARRIER: &str = "from pg_locks l join pg_database d on d.oid = 
     where d.datname = current_database() and l.locktype = 'advisory' and l.objid = 7";
 
 impl<'a> Hold<'a> {
-    pub(super) async fn of(
-        exchange: Exchange,
-        world: &'a World,
-        ways: &'a Ways,
-        downstream: &'a Downstream,
-    ) -> Self {
+    pub(super) async fn of(exchange: Exchange, stage: &'a Stage) -> Self {
+        let Stage { world, ways, downstream, .. } = stage;
         let (mut lock, mut calls_before) = (None, 0);
         match exchange {
             Exchange::Commit(change) => lock = Some(barrier(world, change).await),
@@ -87,7 +92,7 @@ impl<'a> Hold<'a> {
             Exchange::Ack => ways.rabbit.forth(Gate::HeldFrom(ACK)),
         }
         let calls_held = AtomicU64::new(0);
-        Self { exchange, world, ways, downstream, lock, calls_before, calls_held }
+        Self { exchange, stage, lock, calls_before, calls_held }
     }
 
     /// Waits until so many operations stand there.
@@ -97,26 +102,26 @@ impl<'a> Hold<'a> {
     }
 
     async fn stands(&self, operations: usize) -> bool {
-        let forth = || self.ways.rabbit.held().0 >= operations;
+        let forth = || self.stage.ways.rabbit.held().0 >= operations;
         match self.exchange {
             Exchange::Commit(_) => {
-                let waiting = number(self.world, "and not l.granted").await;
+                let waiting = number(self.stage, "and not l.granted").await;
                 usize::try_from(waiting).unwrap() >= operations
             }
             Exchange::Call(kind) => {
-                let held = calls(self.downstream, kind).await - self.calls_before;
+                let held = calls(&self.stage.downstream, kind).await - self.calls_before;
                 self.calls_held.store(held, Ordering::SeqCst);
                 usize::try_from(held).unwrap() >= operations
             }
             Exchange::Publish | Exchange::Ack => forth(),
             // The worker beside has had the messages; nothing of it has come back to the relay.
-            Exchange::Confirm => self.ways.rabbit.held().1 > 0 && self.nobody_pending().await,
+            Exchange::Confirm => self.stage.ways.rabbit.held().1 > 0 && self.nobody_pending().await,
         }
     }
 
     async fn nobody_pending(&self) -> bool {
         let pending = "select count(*) from oncebox.operations where status = 'pending'";
-        self.world.count(pending).await == 0
+        self.stage.count(pending).await == 0
     }
 
     /// The exchange is carried out, or is not, and whoever is cut off never sees its answer. The
@@ -127,29 +132,29 @@ impl<'a> Hold<'a> {
             Exchange::Commit(_) => self.end_commits(fault).await,
             Exchange::Call(kind) => self.end_calls(kind, fault).await,
             Exchange::Publish | Exchange::Ack | Exchange::Confirm if !fault.done => {
-                self.ways.rabbit.cut();
+                self.stage.ways.rabbit.cut();
             }
             Exchange::Publish | Exchange::Ack => {
                 if cut {
-                    self.ways.rabbit.back(Gate::Lost);
+                    self.stage.ways.rabbit.back(Gate::Lost);
                 }
-                self.ways.rabbit.forth(Gate::Open);
+                self.stage.ways.rabbit.forth(Gate::Open);
                 self.until_arrived().await;
             }
             Exchange::Confirm => {
-                self.ways.rabbit.back(Gate::Open);
+                self.stage.ways.rabbit.back(Gate::Open);
                 self.until_arrived().await;
             }
         }
         if cut && matches!(self.exchange, Exchange::Publish | Exchange::Ack | Exchange::Confirm) {
-            self.ways.rabbit.cut();
+            self.stage.ways.rabbit.cut();
         }
-        self.ways.rabbit.forth(Gate::Open);
-        self.ways.rabbit.back(Gate::Open);
+        self.stage.ways.rabbit.forth(Gate::Open);
+        self.stage.ways.rabbit.back(Gate::Open);
     }
 
     async fn until_arrived(&self) {
-        let left = async || (self.ways.rabbit.held() == (0, 0)).then_some(());
+        let left = async || (self.stage.ways.rabbit.held() == (0, 0)).then_some(());
         eventually("what was held is let go", 10, left).await;
     }
 
@@ -163,18 +168,18 @@ impl<'a> Hold<'a> {
             self.until_locks("and not l.granted").await;
         }
         let cut = fault.done && fault.ill == Ill::Cut;
-        self.ways.postgres.swallow_answers(cut);
+        self.stage.ways.postgres.swallow_answers(cut);
         lock.close().await.unwrap();
         if cut {
             self.until_locks("").await;
-            self.ways.postgres.cut();
-            self.ways.postgres.swallow_answers(false);
+            self.stage.ways.postgres.cut();
+            self.stage.ways.postgres.swallow_answers(false);
         }
     }
 
     async fn until_locks(&self, which: &str) {
         eventually("nobody is at the barrier", 20, async || {
-            (number(self.world, which).await == 0).then_some(())
+            (number(self.stage, which).await == 0).then_some(())
         })
         .await;
     }
@@ -187,9 +192,9 @@ impl<'a> Hold<'a> {
             (true, Ill::Killed | Ill::Paused) => None,
         };
         if let Some(spoil) = spoil {
-            self.downstream.control(json!({"on": kind, spoil: true, "times": times})).await;
+            self.stage.downstream.control(json!({"on": kind, spoil: true, "times": times})).await;
         }
-        self.downstream.control(json!({"pause": {"on": kind, "hold": false}})).await;
+        self.stage.downstream.control(json!({"pause": {"on": kind, "hold": false}})).await;
     }
 }
 
@@ -207,12 +212,8 @@ async fn barrier(world: &World, Change { event, when }: Change) -> PgConnection 
     connection
 }
 
-async fn number(world: &World, which: &str) -> i64 {
-    let count = format!("select count(distinct l.pid) {BEFORE_THE_BARRIER} {which}");
-    sqlx::query_scalar(sqlx::AssertSqlSafe(count))
-        .fetch_one(&mut world.connect().await)
-        .await
-        .unwrap()
+async fn number(stage: &Stage, which: &str) -> i64 {
+    stage.count(format!("select count(distinct l.pid) {BEFORE_THE_BARRIER} {which}")).await
 }
 
 /// How many calls of this kind have arrived so far.

@@ -10,13 +10,12 @@ mod check;
 mod families;
 mod faults;
 mod hold;
+mod residue;
 mod scenario;
 mod sluice;
+mod stage;
 mod steps;
-
-use std::panic::AssertUnwindSafe;
-
-use futures::FutureExt as _;
+mod walk;
 
 use faults::Fault;
 use steps::Step;
@@ -25,10 +24,8 @@ use steps::Step;
 async fn everywhere(step: &Step) {
     let scenarios = Fault::ALL.map(|fault| async move {
         let name = format!("{} / {fault}", step.name);
-        match AssertUnwindSafe(scenario::play(step, fault)).catch_unwind().await {
-            Ok(wrong) => wrong.into_iter().map(|what| format!("{name} / {what}")).collect(),
-            Err(_) => vec![format!("{name}: did not come to its end, see above")],
-        }
+        let wrong = scenario::play(step, fault).await;
+        wrong.into_iter().map(|what| format!("{name} / {what}")).collect::<Vec<_>>()
     });
     let wrong: Vec<String> = futures::future::join_all(scenarios).await.concat();
     assert!(wrong.is_empty(), "broken promises:\n{}", wrong.join("\n"));

@@ -4,11 +4,13 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
+use tokio::time::timeout;
 
 /// The beginning of a method frame's payload: class and method.
 pub(super) type Method = [u8; 4];
@@ -25,9 +27,14 @@ pub(super) enum Gate {
     Open,
     /// Kept from the first frame of this method on.
     HeldFrom(Method),
+    /// What is kept stays so; nothing more is.
+    Standing,
     /// Lost.
     Lost,
 }
+
+/// How long the end of a stream waits for a sign that what came late was taken. Not all is answered.
+const TAKEN_WITHIN: Duration = Duration::from_secs(5);
 
 /// The proxy; it ends with the test's runtime.
 pub(super) struct Sluice {
@@ -99,10 +106,12 @@ impl Ways {
         let (from_server, to_server) = server.into_split();
         // A client that has gone does not end the way there before everything has arrived; the
         // server then ends the way back.
+        let (told, answers) = watch::channel(0);
+        let (nobody, unasked) = watch::channel(0);
         let both = async {
             tokio::join!(
-                self.forth.carry(from_client, to_server),
-                self.back.carry(from_server, to_client)
+                self.forth.carry(from_client, to_server, nobody, answers),
+                self.back.carry(from_server, to_client, told, unasked)
             )
         };
         tokio::select! {
@@ -120,7 +129,13 @@ impl Way {
     }
 
     /// Carries until its sender has ended and nothing is kept; then tells the other side so.
-    async fn carry(&self, mut from: OwnedReadHalf, mut to: OwnedWriteHalf) {
+    async fn carry(
+        &self,
+        mut from: OwnedReadHalf,
+        mut to: OwnedWriteHalf,
+        told: watch::Sender<usize>,
+        mut answers: watch::Receiver<usize>,
+    ) {
         let mut gate = self.gate.subscribe();
         let (mut kept, mut holds, mut ended) = (Vec::new(), false, false);
         let mut buffer = vec![0; 64 * 1024];
@@ -133,9 +148,11 @@ impl Way {
                 },
                 changed = gate.changed() => if changed.is_err() { return },
             }
+            told.send_modify(|chunks| *chunks += usize::from(!chunk.is_empty()));
             let stands = *gate.borrow_and_update();
             holds = match stands {
                 Gate::HeldFrom(method) => holds || contains(chunk, method) > 0,
+                Gate::Standing => holds,
                 Gate::Open | Gate::Lost => false,
             };
             kept.extend_from_slice(chunk);
@@ -143,12 +160,16 @@ impl Way {
                 self.held.fetch_add(contains(chunk, method), Ordering::SeqCst);
             }
             if !holds && !kept.is_empty() {
-                let flows = std::mem::take(&mut kept);
+                let (flows, before) = (std::mem::take(&mut kept), *answers.borrow());
                 if stands != Gate::Lost {
                     // An error: nobody is there to take it. What still comes is read all the same.
                     to.write_all(&flows).await.ok();
                 }
                 self.held.store(0, Ordering::SeqCst);
+                if ended {
+                    // With the end of the stream behind it a server may drop what came before.
+                    timeout(TAKEN_WITHIN, answers.wait_for(|chunks| *chunks > before)).await.ok();
+                }
             }
         }
         to.shutdown().await.ok();

@@ -48,7 +48,10 @@ fn fresh() -> Vec<Case> {
 
 fn after(families: &[Family], befores: &[Before]) -> Vec<Case> {
     let of = |family: &Family| {
-        befores.iter().map(|before| Case { family: *family, before: *before }).collect::<Vec<_>>()
+        befores
+            .iter()
+            .map(|before| Case { before: *before, ..Case::fresh(*family) })
+            .collect::<Vec<_>>()
     };
     families.iter().flat_map(of).collect()
 }
