@@ -23,9 +23,11 @@ use crate::support::world::{Running, World};
 const STALL_MARGIN: &str = "2500ms";
 
 /// Deadlines as short as the settings allow.
-const SETTINGS: [(&str, &str); 7] = [
+const SETTINGS: [(&str, &str); 8] = [
     ("worker.margin", "1s"),
     ("worker.drain", "5s"),
+    // Also how long the broker hands messages to a consumer that is frozen: three times this.
+    ("broker.heartbeat", "1s"),
     ("broker.confirm_timeout", "2s"),
     ("broker.connect_timeout", "3s"),
     ("relay.lease", "4s"),
@@ -163,9 +165,9 @@ impl Stage {
     /// Everything that is known, for a person.
     pub(super) async fn dump(&self) -> String {
         let whole = "select coalesce(json_agg(json_build_object('record', o, 'trace', \
-              (select json_agg(json_build_array(e.event, e.claim_epoch, e.detail) order by e.event_id) \
+              (select json_agg(json_build_array(e.event, e.claim_epoch, e.detail, e.at::time) order by e.event_id) \
                from oncebox.operation_events e where e.operation_id = o.operation_id))), '[]')::text \
-            from (select operation_id, operation_key, status, phase, reason, owner, lease_until, due_at, lookups, attempts, \
+            from (select operation_id, operation_key, status, attempts_over_at, first_sent_at, phase, reason, owner, lease_until, due_at, lookups, attempts, \
                     (select count(*) from oncebox.outbox x where x.operation_id = p.operation_id) as rows \
                   from oncebox.operations p) o";
         let mut connection = self.world.connect().await;
