@@ -298,6 +298,7 @@ impl Plan {
         alone: bool,
         unserved: &mut Vec<Loaded>,
     ) {
+        let asks = candidate.need().asks();
         let Candidate { loaded, serving, examined } = candidate;
         let record = &loaded.operation;
         let Some(serving) = serving else {
@@ -318,7 +319,11 @@ impl Plan {
             Claim::Run(run) if !self.takes_place(&record.tool, run.purpose) => self.full(id),
             // It is not given the worker to itself before there is a place for it.
             Claim::Alone if !self.has_place(&record.tool) => self.full(id),
-            Claim::Run(run) => {
+            Claim::Run(mut run) => {
+                // Folded, the claim is the send's own check; else its mark is.
+                if asks && run.purpose == Purpose::Send && run.ticket.marked {
+                    run.step = run.step.authorized();
+                }
                 let arguments = examined.map_or(Json::Null, |examined| examined.arguments);
                 self.steps.push(run.step.clone());
                 let started = Started { run: *run, serving, arguments };

@@ -217,7 +217,9 @@ pub fn decide(
     };
     let lost_claims = lost_claims(row);
     if lost_claims >= LOST_CLAIMS_PARKED {
-        return Claim::Write(Box::new(park(row, Reason::WorkerLost, rule)));
+        // Released by an operator, it still must not be sent if it may only be asked about.
+        let reason = recovery::kept_or(row, Reason::WorkerLost);
+        return Claim::Write(Box::new(park(row, reason, rule)));
     }
     if lost_claims >= LOST_CLAIMS_ALONE && !claimant.alone {
         return Claim::Alone;
@@ -293,7 +295,7 @@ fn twin(
         Twins::Applied(other) => (other, true),
     };
     if over {
-        let step = identified(reject_taken(row, Reason::SuspectedTwin, rule), material, rule);
+        let step = rejected(identified(taken(row, rule), material, rule), Reason::SuspectedTwin);
         return Some(Claim::Write(Box::new(behind(step, other))));
     }
     if row.state == State::Held {
@@ -339,7 +341,7 @@ fn forbidden(
         return Some(lose_track(row, reason, now, rule));
     }
     if let Permission::Denied(_) = around.permission {
-        return Some(identified(reject_taken(row, reason, rule), material, rule));
+        return Some(rejected(identified(taken(row, rule), material, rule), reason));
     }
     let mut step = identified(going_on(row, rule), material, rule)
         .moved(Event::AskApproval, Some(reason))
@@ -361,6 +363,9 @@ fn taken(row: &Operation, rule: &AttemptRule) -> Step {
             step.record.may_act_until(over);
         }
     }
+    if row.may_have_been_sent() {
+        step.record.may_act_until(recovery::attempts_over(row, rule));
+    }
     step.record.lost_claims = lost_claims(row);
     step.record.token = row.token.next();
     step
@@ -381,7 +386,7 @@ fn look_up(
     rule: &AttemptRule,
     claimant: &Claimant<'_>,
 ) -> Run {
-    let mut step = identified(taken(row, rule), material, rule)
+    let mut step = identified(going_on(row, rule), material, rule)
         .moved(Event::Claim, row.reason)
         .traced(Trace::with("claimed", json!({ "to": "look_up" })));
     let record = &mut step.record;
@@ -532,7 +537,7 @@ fn wait_for_order(row: &Operation, material: &Material, rule: &AttemptRule) -> S
         if was_claimed { taken(row, rule).moved(Event::Schedule, None) } else { Step::from(row) };
     let mut step = identified(step, material, rule)
         .traced(Trace::with("in_flight", json!({ "reason": Reason::WaitingForOrder.code() })));
-    step.record.reason = Some(Reason::WaitingForOrder);
+    step.record.reason = Some(recovery::kept_or(row, Reason::WaitingForOrder));
     if let Some(order) = &mut step.record.order {
         order.waiting = true;
     }
@@ -540,8 +545,12 @@ fn wait_for_order(row: &Operation, material: &Material, rule: &AttemptRule) -> S
 }
 
 fn reject_taken(row: &Operation, reason: Reason, rule: &AttemptRule) -> Step {
-    taken(row, rule)
-        .moved(Event::Reject, Some(reason))
+    rejected(taken(row, rule), reason)
+}
+
+/// Whose twin it is, the step knows already: whoever is held behind it goes on.
+fn rejected(step: Step, reason: Reason) -> Step {
+    step.moved(Event::Reject, Some(reason))
         .traced(Trace::with("rejected", json!({ "reason": reason.code() })))
 }
 

@@ -30,6 +30,7 @@ pub mod settle;
 pub mod parking;
 pub mod verbs;
 pub mod outcome;
+pub mod trace_review;
 
 #[cfg(test)]
 mod samples;

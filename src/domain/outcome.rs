@@ -163,6 +163,25 @@ impl Envelope {
         self
     }
 
+    /// Whether it tells what only those are told who may see the result.
+    #[must_use]
+    pub fn tells_result(&self) -> bool {
+        self.response.is_some()
+            || self.effect_reference.is_some()
+            || self.suspected_twin_of.is_some()
+    }
+
+    /// The same for an actor who may not see the result, which is told as the reason where the record
+    /// has none.
+    #[must_use]
+    pub fn withheld(mut self) -> Self {
+        self.response = None;
+        self.effect_reference = None;
+        self.suspected_twin_of = None;
+        self.reason = self.reason.or(Some(Reason::NotAuthorized.code()));
+        self
+    }
+
     /// The same without the stored response, for doors that do not check the asking actor.
     #[must_use]
     pub fn without_response(mut self) -> Self {

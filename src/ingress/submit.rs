@@ -28,19 +28,18 @@
 //! ```
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use serde_json::json;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use super::{Submission, SubmitError};
-use crate::contract_file::{CheckedContract, Examined};
+use super::contracts::{Contracts, Fitting};
+use super::{Submission, SubmitError, results};
 use crate::domain::fingerprint::twin_digest;
 use crate::domain::json::JsonLimits;
 use crate::domain::key::{KeyPolicy, OperationKey};
 use crate::domain::lifecycle::State;
+use crate::domain::operation::Operation;
 use crate::domain::outcome::{Asked, Envelope};
 use crate::domain::reason::Reason;
 use crate::store::{self, Loaded, NewOperation, StoreError};
@@ -52,9 +51,8 @@ const READ_AGAIN: usize = 10;
 #[derive(Debug)]
 pub struct Publisher {
     policy: KeyPolicy,
-    margin: Duration,
     limits: JsonLimits,
-    contracts: Mutex<HashMap<(String, String), Arc<CheckedContract>>>,
+    contracts: Contracts,
 }
 
 impl Default for Publisher {
@@ -102,12 +100,6 @@ impl Candidate<'_> {
     }
 }
 
-/// A contract, and what its examination of a submission gave.
-struct Fitting {
-    contract: Arc<CheckedContract>,
-    examined: Examined,
-}
-
 /// A submission held against the record that stands under its key.
 struct Compared {
     same: bool,
@@ -119,16 +111,16 @@ impl Publisher {
     /// A publisher with the deployment's rule for keys.
     #[must_use]
     pub fn new(policy: KeyPolicy) -> Self {
-        Self {
-            policy,
-            // Leases and windows are the workers' to check, under the margin they run with.
-            margin: Duration::ZERO,
-            limits: JsonLimits::default(),
-            contracts: Mutex::default(),
-        }
+        Self { policy, limits: JsonLimits::default(), contracts: Contracts::default() }
     }
 
     /// Publishes one operation on the caller's transaction.
+    ///
+    /// What stands already is answered as far as the submission's own actor may see it. Where the
+    /// contract asks for grants: an actor without one gets neither `response` nor `effect_reference`,
+    /// reason `not_authorized`. Where a policy service or an authorizer in code decides, which nobody
+    /// can ask inside this transaction: status and reference, and [`Results`](super::Results) hands
+    /// out the response.
     ///
     /// # Errors
     /// Nothing was written for it. After [`SubmitError::Busy`] and [`SubmitError::Store`] the
@@ -293,7 +285,28 @@ impl Publisher {
         if never_sent && meant {
             return self.reopen(connection, candidate, loaded, compared).await;
         }
-        Ok(Some(if same { told(loaded).behind(twin_of) } else { Envelope::mismatch(record) }))
+        if !same {
+            return Ok(Some(Envelope::mismatch(record)));
+        }
+        self.outcome(connection, candidate, loaded, twin_of).await.map(Some)
+    }
+
+    /// What stands, as far as the submission's actor may see it.
+    async fn outcome(
+        &self,
+        connection: &mut PgConnection,
+        candidate: &Candidate<'_>,
+        loaded: &Loaded,
+        twin_of: Option<String>,
+    ) -> Result<Envelope, SubmitError> {
+        let envelope = told(loaded).behind(twin_of);
+        if !envelope.tells_result() {
+            return Ok(envelope);
+        }
+        let Operation { tool, tool_version, .. } = &loaded.operation;
+        let contract = self.contracts.get(connection, tool, tool_version).await?;
+        let actor = candidate.submission.actor.as_deref();
+        Ok(results::for_submission(connection, &contract, loaded, actor, envelope).await?)
     }
 
     /// Opens a rejected, never sent record again: the same request under the version it first had,
@@ -365,36 +378,8 @@ impl Publisher {
         version: &str,
         submission: &Submission,
     ) -> Result<Fitting, SubmitError> {
-        let contract = self.contract(connection, tool, version).await?;
-        let examined = contract
-            .examine(&submission.tenant, &submission.arguments, &self.limits)
-            .map_err(SubmitError::Arguments)?;
-        Ok(Fitting { contract, examined })
-    }
-
-    /// The registered contract, read once: a version's text never changes.
-    async fn contract(
-        &self,
-        connection: &mut PgConnection,
-        tool: &str,
-        version: &str,
-    ) -> Result<Arc<CheckedContract>, SubmitError> {
-        let name = (tool.to_owned(), version.to_owned());
-        if let Some(known) =
-            self.contracts.lock().unwrap_or_else(PoisonError::into_inner).get(&name)
-        {
-            return Ok(Arc::clone(known));
-        }
-        let registered =
-            store::find(connection, tool, version).await?.ok_or(SubmitError::UnknownContract)?;
-        let read = CheckedContract::read(&registered.text, self.margin)
-            .map_err(|_| SubmitError::UnreadableContract)?;
-        let contract = Arc::new(read);
-        self.contracts
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(name, Arc::clone(&contract));
-        Ok(contract)
+        let contract = self.contracts.get(connection, tool, version).await?;
+        Fitting::of(contract, submission, &self.limits)
     }
 }
 

@@ -77,6 +77,17 @@ pub enum ServeError {
         /// The sections.
         sections: Vec<Unsupported>,
     },
+    /// The effect adds or is irreversible, nothing can find out about it, and not every request waits
+    /// for an approval ([`Contract::kept_manual`]).
+    #[error("{tool} {version} is not served: {why}")]
+    KeptManual {
+        /// The tool.
+        tool: ToolName,
+        /// Its version.
+        version: ToolVersion,
+        /// Why, and what to do.
+        why: String,
+    },
     /// The contract lets an authorizer decide that this process does not have.
     #[error(
         "{tool} {version} cannot be served here: {missing}; register it or serve the tool elsewhere"
@@ -105,8 +116,8 @@ impl ServedTool {
     /// A tool that is all contract.
     ///
     /// # Errors
-    /// When the contract has no `downstream`, or relies on what is not carried out
-    /// or not there.
+    /// When the contract has no `downstream`, is kept manual, or relies on what is not carried out or
+    /// not there.
     pub fn http(contract: Arc<Contract>, outside: &Outside<'_>) -> Result<Self, ServeError> {
         if contract.effect_class == EffectClass::Transactional {
             return Err(other_kind(&contract, "a transactional effect is no HTTP call"));
@@ -125,8 +136,8 @@ impl ServedTool {
     /// A tool written in Rust.
     ///
     /// # Errors
-    /// When the contract is a transactional or an HTTP one, or relies on what is not carried out
-    /// or not there.
+    /// When the contract is a transactional or an HTTP one, is kept manual, or relies on what is not
+    /// carried out or not there.
     pub fn rust(
         contract: Arc<Contract>,
         tool: Arc<dyn Tool>,
@@ -309,12 +320,15 @@ impl ServedTool {
         kind: ToolKind,
         outside: &Outside<'_>,
     ) -> Result<Self, ServeError> {
-        let sections = contract.unsupported();
-        if sections.is_empty() {
-            return Self::assemble(contract, kind, outside);
-        }
         let (tool, version) = (contract.tool.clone(), contract.version.clone());
-        Err(ServeError::Unsupported { tool, version, sections })
+        let sections = contract.unsupported();
+        if !sections.is_empty() {
+            return Err(ServeError::Unsupported { tool, version, sections });
+        }
+        if let Some(why) = contract.kept_manual() {
+            return Err(ServeError::KeptManual { tool, version, why });
+        }
+        Self::assemble(contract, kind, outside)
     }
 
     pub(super) fn assemble(

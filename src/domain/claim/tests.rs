@@ -1,5 +1,8 @@
 #![allow(clippy::wildcard_enum_match_arm, reason = "an expectation names the few that differ")]
 
+mod guards;
+mod questions;
+
 use super::*;
 use crate::domain::records::{
     self, HOUR, MINUTE, NOW, RESENDS, SECOND, ago, ahead, downstream_key, in_order, lease_until,

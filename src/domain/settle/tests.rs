@@ -1,9 +1,11 @@
 #![allow(clippy::wildcard_enum_match_arm, reason = "an expectation names the few that differ")]
 
+mod evidence;
+mod unproved;
 mod walk;
 
 use super::*;
-use crate::domain::attempt::Receipt;
+use crate::domain::attempt::{Denial, Receipt};
 use crate::domain::operation::Token;
 use crate::domain::records::{
     HOUR, MINUTE, NOW, RESENDS, SECOND, ago, effect, in_order, operation, rule, sent_operation,
@@ -17,6 +19,10 @@ fn every_learned() -> Vec<Learned> {
         NotSent::Unbuildable,
         NotSent::SecretMissing,
         NotSent::Draining,
+        NotSent::Forbidden(Denial::NotAuthorized),
+        NotSent::Forbidden(Denial::PreconditionFailed),
+        NotSent::PolicyUnreachable,
+        NotSent::PreconditionUnreachable,
         NotSent::Tool,
     ];
     let ambiguous = [
@@ -26,6 +32,7 @@ fn every_learned() -> Vec<Learned> {
         Ambiguity::Redirect,
         Ambiguity::UnlistedStatus,
         Ambiguity::NoReceipt,
+        Ambiguity::NoJob,
         Ambiguity::Panicked,
         Ambiguity::WorkerLost,
         Ambiguity::Tool,
@@ -405,8 +412,11 @@ fn a_transactional_effect_commits_under_its_claim_only() {
 #[test]
 fn what_cannot_be_written_is_unknown_and_undoes_nothing() {
     for state in State::ALL {
-        let row = sent_operation(state, MINUTE);
+        let attempts_over_at = Some(ago(MINUTE));
+        let row = Operation { attempts_over_at, ..sent_operation(state, MINUTE) };
         let record = unstorable(&row).record;
+        // This attempt's end is not known: an earlier one's would let an absence prove too much.
+        assert_eq!(record.attempts_over_at, None);
         // Held or unapproved, yet marked as sent: a restore said so.
         let open = state.is_pending();
         assert_eq!(record.state, if open { State::Unknown } else { state });

@@ -1,8 +1,13 @@
+mod answers;
+
+use uuid::Uuid;
+
 use super::*;
-use crate::domain::operation::Lease;
-use crate::domain::operation::Token;
+use crate::domain::attempt::Job;
+use crate::domain::operation::{Lease, ProviderJob, Token, Twin};
 use crate::domain::records::{
-    HOUR, MINUTE, NOW, SECOND, ago, ahead, in_order, lease_until, operation, person, sent_operation,
+    HOUR, MINUTE, NOW, SECOND, ago, ahead, in_order, lease_until, material, operation,
+    other_material, person, sent_operation,
 };
 
 /// How long an attempt may still be under way after its lease.
@@ -234,4 +239,126 @@ fn a_release_lets_the_rest_pass_once() {
 
     let held = release(&in_order(operation(State::Held)), NOW, &person()).unwrap();
     assert_eq!((held.publish_at, held.frees_order), (Some(NOW), false));
+}
+
+#[test]
+fn a_retry_of_an_unknown_asks_where_somebody_can_be_asked() {
+    let row = Operation {
+        reason: Some(Reason::NoProof),
+        lookups: 9,
+        next_lookup_at: None,
+        ..sent_operation(State::Unknown, HOUR)
+    };
+    let step = retry(&row, true, NOW, &person()).unwrap();
+    let record = &step.record;
+    assert_eq!((record.state, record.reason), (State::Unknown, row.reason));
+    assert_eq!((record.next_lookup_at, record.lookups, step.publish_at), (Some(NOW), 0, None));
+    assert_eq!(record.first_sent_at, row.first_sent_at);
+    assert_eq!(step.trace[0].detail.as_ref().unwrap()["verb"], "look_up");
+    assert!(retry(&row, false, NOW, &person()).is_err(), "never a send");
+    // What can be looked up in any other state takes its own way.
+    for state in State::ALL.into_iter().filter(|state| *state != State::Unknown) {
+        let row = quiet(sent_operation(state, 2 * HOUR));
+        let seen = [true, false].map(|can| retry(&row, can, NOW, &person()));
+        assert_eq!(seen[0], seen[1], "{state:?}");
+    }
+}
+
+#[test]
+fn a_retry_of_a_job_asks_for_it_at_once() {
+    let job = ProviderJob { id: Job::new("J-1").unwrap(), accepted_at: ago(HOUR), alone: true };
+    let row = Operation {
+        job: Some(job),
+        reason: Some(Reason::ProviderJob),
+        due_at: ahead(MINUTE),
+        ..sent_operation(State::Accepted, HOUR)
+    };
+    let step = retry(&row, true, NOW, &person()).unwrap();
+    let record = &step.record;
+    assert_eq!((record.state, record.reason), (State::Accepted, row.reason));
+    assert_eq!((record.due_at, step.publish_at), (NOW, Some(NOW)));
+    assert_eq!((record.job.clone(), record.token), (row.job.clone(), row.token));
+}
+
+#[test]
+fn a_retry_sends_nothing_that_may_only_be_asked_about() {
+    let check = |reason: Reason, kept: bool| {
+        let row = Operation { reason: Some(reason), ..sent_operation(State::RetryScheduled, HOUR) };
+        let step = retry(&row, true, NOW, &person()).unwrap();
+        assert_eq!(step.record.reason, kept.then_some(reason), "{reason:?}");
+    };
+    for reason in Reason::ALL {
+        let kept = [Reason::RefusedAfterUnproved, Reason::NoProof, Reason::AttemptsExhausted];
+        check(*reason, kept.contains(reason));
+    }
+}
+
+/// The record says when its attempts are over, better than its last change does.
+#[test]
+fn a_finding_waits_for_the_end_that_the_record_knows() {
+    let check = |row: &Operation, over: Timestamp| {
+        assert_eq!(earlier_attempts_over(row, STALL), over);
+        for finding in [Finding::NotApplied, Finding::Compensated] {
+            let before = over.before(Duration::from_micros(1));
+            assert_eq!(resolve(row, &finding, STALL, before, &person()).err(), Some(UNDER_WAY));
+            let step = resolve(row, &finding, STALL, over, &person()).unwrap();
+            assert_eq!(step.record.state, State::FailedPermanent);
+        }
+        // An effect that was found is no less there because others may come.
+        assert!(resolve(row, &found("T-9"), STALL, ago(HOUR), &person()).is_ok());
+    };
+    let unknown = sent_operation(State::Unknown, HOUR);
+    let over = |at| Operation { attempts_over_at: Some(at), ..unknown.clone() };
+    check(&over(ago(SECOND)), ago(SECOND));
+    check(&over(ahead(MINUTE)), ahead(MINUTE));
+    // A claim that runs may still send, whatever the attempts before it did.
+    let sent = |at| Operation { attempts_over_at: at, ..sent_operation(State::Sent, MINUTE) };
+    let lease = sent(None).lease.unwrap().until;
+    check(&sent(None), lease.after(STALL));
+    check(&sent(Some(ago(MINUTE))), lease.after(STALL));
+    check(&sent(Some(ahead(HOUR))), ahead(HOUR));
+    let step = resolve(&over(ago(SECOND)), &Finding::NotApplied, STALL, NOW, &person()).unwrap();
+    assert_eq!((step.record.first_sent_at, step.record.attempts_over_at), (None, None));
+    // Never sent: there is nothing to wait for.
+    let queued = operation(State::Queued);
+    assert!(resolve(&queued, &Finding::NotApplied, STALL, NOW, &person()).is_ok());
+}
+
+fn twin(held_behind: Option<Uuid>, released: bool) -> Option<Twin> {
+    Some(Twin { digest: "sha256:1:d".to_owned(), held_behind, released })
+}
+
+#[test]
+fn a_released_twin_is_held_no_more_in_this_life() {
+    let older = Some(Uuid::from_u128(3));
+    let held = Operation {
+        twin: twin(older, false),
+        reason: Some(Reason::SuspectedTwin),
+        due_at: ahead(HOUR),
+        ..operation(State::Held)
+    };
+    let step = release(&held, NOW, &person()).unwrap();
+    let record = &step.record;
+    assert_eq!((record.state, record.reason), (State::Queued, None));
+    assert_eq!((record.due_at, step.publish_at), (NOW, Some(NOW)));
+    assert_eq!(record.twin, twin(older, true));
+
+    // Opened again it is younger than others: the release was for its former life.
+    let failed = Operation { twin: twin(older, true), ..operation(State::FailedPermanent) };
+    let step = reopen(&failed, NOW, &person()).unwrap();
+    assert_eq!(step.record.twin, twin(None, false));
+}
+
+#[test]
+fn an_operation_that_is_opened_again_begins_anew() {
+    let job = ProviderJob { id: Job::new("J-1").unwrap(), accepted_at: ago(HOUR), alone: true };
+    let row = Operation {
+        job: Some(job),
+        lookups: 3,
+        reason: Some(Reason::JobFailed),
+        ..in_order(operation(State::FailedPermanent))
+    };
+    let step = reopen(&row, NOW, &person()).unwrap();
+    assert_eq!((step.record.job.clone(), step.record.lookups), (None, 0));
+    assert!(step.renumbered);
 }

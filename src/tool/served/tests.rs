@@ -22,11 +22,11 @@ fingerprint: {fields: [/subject]}
 owner: {reconciliation: support}
 ";
 const HTTP: &str = "
-effect_class: append
+effect_class: key_based
 downstream:
   http: {method: POST, url: 'http://127.0.0.1:9/', applied: [200], receipt: /id}
 ";
-const RUST: &str = "effect_class: append";
+const RUST: &str = "effect_class: key_based";
 const LOCAL: &str = "effect_class: transactional";
 
 fn contract(version: &str, rest: &str) -> Arc<Contract> {
@@ -85,9 +85,37 @@ fn a_contract_is_served_by_its_own_kind_only() {
 
 #[test]
 fn what_is_not_carried_out_is_not_served() {
-    let refused = rust(contract("1", "effect_class: append\nresults: true")).unwrap_err();
+    let refused = rust(contract("1", "effect_class: key_based\nsensitive: true")).unwrap_err();
     assert!(matches!(refused, ServeError::Unsupported { .. }));
-    assert!(refused.to_string().contains("/results"), "{refused}");
+    assert!(refused.to_string().contains("/sensitive"), "{refused}");
+}
+
+#[test]
+fn what_adds_or_cannot_be_undone_and_cannot_be_found_out_is_served_with_approvals_only() {
+    let http = "http: {method: POST, url: 'http://127.0.0.1:9/', applied: [200], receipt: /id}";
+    let finds_out = ["idempotency: {window: 24h}", "lookup: {authoritative: true}"];
+    let every = "approval: {wait: 1h, expires: 1h}";
+    let some = "approval: {when: {/subject: [legal]}, wait: 1h, expires: 1h}";
+    for class in ["append", "irreversible"] {
+        let of = |rest: &str| contract("1", &format!("effect_class: {class}\n{rest}"));
+        let by_http = self::http as fn(_) -> _;
+        let kinds = [(by_http, format!("downstream: {{{http}}}\n")), (rust, String::new())];
+        for (serve, downstream) in &kinds {
+            for approval in ["", some] {
+                let refused = serve(of(&format!("{downstream}{approval}"))).unwrap_err();
+                let ServeError::KeptManual { .. } = &refused else { panic!("{refused}") };
+                let told = refused.to_string();
+                assert!(!told.contains('\n') && told.contains("approval without `when`"), "{told}");
+            }
+            serve(of(&format!("{downstream}{every}"))).unwrap();
+        }
+        for found in finds_out {
+            rust(of(&format!("downstream: {{{found}}}"))).unwrap();
+        }
+    }
+    // Other gaps are a reviewer's to weigh.
+    rust(contract("1", "effect_class: key_based")).unwrap();
+    rust(contract("1", "effect_class: natural_idempotent")).unwrap();
 }
 
 #[test]

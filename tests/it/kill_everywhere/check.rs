@@ -2,7 +2,11 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
+use oncebox::domain::operation::{Timestamp, Token};
+use oncebox::domain::trace_review::{Allowed, Transition, review};
+use oncebox::store;
 use serde_json::Value;
 use sqlx::Row as _;
 
@@ -57,6 +61,7 @@ pub(super) async fn records(
             found.push(format!("ended {} and not {allowed:?}", record.status));
         }
         found.extend(record.story(*case));
+        found.extend(reviewed(stage, *case).await);
         let told =
             || format!("{:?} of {:?}, trace {:?}", record.reason, record.effects, record.trace);
         wrong.extend(found.iter().map(|what| format!("{}: {what}; {}", case.step(), told())));
@@ -73,6 +78,30 @@ pub(super) async fn records(
         wrong.push(format!("{total} effects were counted and {made} written down"));
     }
     wrong
+}
+
+/// What `contract check --trace` flags red.
+async fn reviewed(stage: &Stage, case: Case) -> Vec<String> {
+    let mut connection = stage.world.connect().await;
+    let key = format!("acme:test:run:{}", case.step());
+    let which = store::Which::Key { tenant: "acme".to_owned(), key };
+    let record = store::look(&mut connection, &which).await.unwrap().unwrap().operation;
+    let rows = store::trace(&mut connection, record.id).await.unwrap();
+    let transition = |row: store::TraceRow| Transition {
+        at: Timestamp(i64::try_from(row.at.unix_timestamp_nanos() / 1000).unwrap()),
+        event: row.event,
+        token: Token(row.epoch),
+        detail: row.detail.map(|text| serde_json::from_str(&text).unwrap()),
+    };
+    let trace: Vec<Transition> = rows.into_iter().map(transition).collect();
+    let text = std::fs::read_to_string(stage.file(case.family)).unwrap();
+    let contract = oncebox::contract_file::read(&text, Duration::from_secs(1)).unwrap();
+    let flags = review(&record, &trace, Some(Allowed::from(&contract))).flags;
+    flags
+        .iter()
+        .filter(|flag| flag.kind.is_red())
+        .map(|flag| format!("is flagged: {flag:?}"))
+        .collect()
 }
 
 impl Record {

@@ -72,7 +72,7 @@ impl Family {
 
     /// Asks a policy before it sends, so that its mark is a write of its own.
     pub(super) fn asking(self, url: &str) -> ContractText {
-        self.usual(url).more(&policy(url))
+        self.usual(url).policy()
     }
 
     /// Never gives up.
@@ -85,17 +85,13 @@ impl Family {
     }
 
     pub(super) fn patient_asking(self, url: &str) -> ContractText {
-        self.patient(url).more(&policy(url))
+        self.patient(url).policy()
     }
 
     /// Submits a provider's job.
     pub(super) fn jobs(self, url: &str) -> ContractText {
         self.usual(url).jobs("300ms", "1h")
     }
-}
-
-fn policy(url: &str) -> String {
-    format!("authorization: {{http: {{url: \"{url}/v1/data/oncebox/allow\", timeout: 1500ms}}}}")
 }
 
 impl Case {

@@ -74,7 +74,7 @@ impl Stage {
             .unwrap();
     }
 
-    fn file(&self, family: Family) -> PathBuf {
+    pub(super) fn file(&self, family: Family) -> PathBuf {
         self.world.contracts.join(format!("{}.yaml", family.tool()))
     }
 
