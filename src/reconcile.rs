@@ -28,9 +28,10 @@ use crate::domain::reason::Reason;
 use crate::domain::recovery::{self, Asked};
 use crate::domain::settle::{Settle, told_by_answer, unstorable};
 use crate::domain::step::Step;
+use crate::serving::Serving;
 use crate::shutdown;
 use crate::store::{self, Connection, DatabaseUrl, Link, Loaded, StoreError};
-use crate::tool::{Call, Serving};
+use crate::tool::Call;
 
 /// How long a record that is being looked up is left alone by others: longer than any answer takes
 /// (`timeout` is far below), and the most that a process that dies costs.

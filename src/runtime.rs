@@ -21,11 +21,12 @@ use crate::domain::rule::AttemptRule;
 use crate::maintain::{self, MaintainSettings};
 use crate::reconcile::{self, ReconcileSettings};
 use crate::relay::{self, RelaySettings};
+use crate::serving::Serving;
 use crate::shutdown;
 use crate::store::{self, Link, Registered, StoreError};
 use crate::tool::http::HttpClient;
 use crate::tool::{
-    Authorizer, Authorizers, DownstreamSecret, Outside, ServedTool, Serving, Tool, TransactionalTool,
+    Authorizer, Authorizers, DownstreamSecret, Outside, ServedTool, Tool, TransactionalTool,
 };
 
 /// Why the roles could not be started.

@@ -17,8 +17,8 @@ use crate::domain::operation::{Operation, Timestamp};
 use crate::domain::permission::{
     ApprovalState, Grant, Permission, approval_needed, granted, permission,
 };
+use crate::serving::Serving;
 use crate::store::{self, Connection, Grantee, Loaded, StoreError, TwinAsk};
-use crate::tool::Serving;
 
 /// A locked record with what this worker knows of its contract.
 #[derive(Debug)]

@@ -383,9 +383,7 @@ impl Intake {
     fn wait_for_places(&mut self, full: Vec<Arrived>) -> Vec<Arrived> {
         let tools: HashSet<String> =
             full.iter().map(|arrived| arrived.message.tool.clone()).collect();
-        for arrived in full {
-            self.waiting.entry(arrived.message.tool.clone()).or_default().push_back(arrived);
-        }
+        self.put_back(full);
         let mut held = Vec::new();
         for tool in tools {
             let waiting = self.waiting.remove(&tool).unwrap_or_default();

@@ -18,7 +18,6 @@ mod gate;
 pub mod http;
 mod permission;
 mod served;
-mod serving;
 mod set;
 mod transactional;
 
@@ -32,7 +31,6 @@ pub use downstream_key::DownstreamSecret;
 pub use gate::{Attempted, Gate, SendGuard, SendWindow, Sending};
 pub use permission::{Action, Authorizer, Authorizers, Permission, Question, UnknownAuthorizer};
 pub use served::{Outside, ServeError, ServedTool, ToolKind};
-pub use serving::Serving;
 pub use set::ToolSet;
 pub use transactional::{SettlingConnection, TransactionalRefusal, TransactionalTool};
 

@@ -19,6 +19,7 @@ mod end_to_end;
 mod fake_downstream;
 mod faults;
 mod kept_manual;
+mod kill_everywhere;
 mod permissions;
 mod pooler;
 mod provider_jobs;
