@@ -31,3 +31,4 @@ mod results;
 mod submission;
 mod sweep;
 mod tidy;
+mod twins;
