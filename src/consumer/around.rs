@@ -13,6 +13,7 @@ use crate::domain::claim::{Around, Predecessor, Twins};
 use crate::domain::contract::Contract;
 use crate::domain::fingerprint::twin_digest;
 use crate::domain::json::Json;
+use crate::domain::lifecycle::State;
 use crate::domain::operation::{Operation, Timestamp};
 use crate::domain::permission::{
     ApprovalState, Grant, Permission, approval_needed, granted, permission,
@@ -70,8 +71,9 @@ impl Candidate {
 
     /// Its digest, if the claim may end it: then those that wait behind it have to be found.
     fn may_free(&self) -> Option<&str> {
-        let record = &self.loaded.operation;
-        let twin = record.twin.as_ref().filter(|_| !record.may_have_been_sent())?;
+        let Loaded { operation: record, now, .. } = &self.loaded;
+        let may_end = is_free(record, *now) || record.state == State::AwaitingApproval;
+        let twin = record.twin.as_ref().filter(|_| may_end && !record.may_have_been_sent())?;
         Some(&twin.digest)
     }
 

@@ -32,9 +32,7 @@ impl Trace {
 /// Which of the twins that are held an end wakes. Each is asked again at its own claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wakes {
-    /// None: it was rejected as a twin, and who stood before it still decides about the others.
-    Nobody,
-    /// The next oldest: there was no effect.
+    /// The oldest: there was no effect.
     Next,
     /// All: there was an effect, and they end with it.
     All,
@@ -128,7 +126,6 @@ impl Step {
         match self.record.reason {
             // It existed, and a person undid it: that it shall be made again is a new decision.
             Some(Reason::Compensated) => Wakes::All,
-            Some(Reason::SuspectedTwin) => Wakes::Nobody,
             Some(_) | None if self.record.state == State::Applied => Wakes::All,
             Some(_) | None => Wakes::Next,
         }
@@ -150,8 +147,7 @@ mod tests {
     use super::*;
     use crate::domain::records::operation;
 
-    /// An end without an effect is news for the next in line, one with an effect for all that wait;
-    /// one that waited itself changes nothing for the others.
+    /// An end without an effect is news for the oldest that waits, one with an effect for all.
     #[test]
     fn an_end_wakes_whom_it_concerns() {
         let check = |state: State, reason: Option<Reason>, expected: Wakes| {
@@ -164,7 +160,8 @@ mod tests {
         check(State::FailedPermanent, Some(Reason::Refused), Wakes::Next);
         check(State::FailedPermanent, Some(Reason::ResolvedNotApplied), Wakes::Next);
         check(State::Rejected, Some(Reason::NotAuthorized), Wakes::Next);
-        check(State::Rejected, Some(Reason::SuspectedTwin), Wakes::Nobody);
+        // Who waited behind a waiting one, and came too late to end with what ended that.
+        check(State::Rejected, Some(Reason::SuspectedTwin), Wakes::Next);
     }
 
     /// Each ending is announced once, when the record comes to it: not by staying there, not the

@@ -199,7 +199,6 @@ pub(super) async fn wake(connection: &mut PgConnection, steps: &[&Step]) -> Resu
     for step in steps {
         let Some(twin) = step.record.twin.as_ref().filter(|_| step.frees_twins) else { continue };
         let many = match step.wakes() {
-            Wakes::Nobody => 0,
             Wakes::Next => 1,
             Wakes::All => WOKEN_AT_ONCE,
         };

@@ -32,8 +32,7 @@ async fn twins_of_one_ordering_key_whichever_comes_first() {
         for first in ["a", "b"] {
             let stage = Stage::new(|contract| contract).await;
             for step in ["a", "b"] {
-                stage.through(door, &ordered(stage.asking(step, "s"), "k")).await;
-                stage.keep_back(step).await;
+                stage.keep(door, &ordered(stage.asking(step, "s"), "k")).await;
             }
             let roles = stage.run_with("relay,worker");
             stage.pause(true).await;
@@ -98,8 +97,7 @@ async fn twins_across_two_ordering_keys() {
                 [("a", "one", "k1"), ("c", "two", "k2"), ("b", "two", "k1"), ("d", "one", "k2")]
             {
                 let submission = ordered(stage.asking(step, subject), ordering_key);
-                stage.through(door, &submission).await;
-                stage.keep_back(step).await;
+                stage.keep(door, &submission).await;
             }
             let roles = stage.run_with("relay,worker");
             for step in order {
@@ -153,8 +151,7 @@ async fn what_was_opened_again_is_young() {
     stage.ends("a", "rejected").await;
     stage.execute(super::GRANT).await;
     stage.pause(true).await;
-    stage.through(Door::Rust, &by("b")).await;
-    stage.keep_back("b").await;
+    stage.keep(Door::Rust, &by("b")).await;
     stage.through(Door::Rust, &by("a")).await;
     stage.held("a").await;
     assert_eq!(stage.behind("a").await, Some(key("b")));
@@ -184,8 +181,7 @@ async fn who_goes_is_held_behind_nobody() {
 
     // From SQL nobody knows what it asks for before its first claim.
     let stage = Stage::new(|contract| contract).await;
-    stage.through(Door::Sql, &stage.asking("old", "s")).await;
-    stage.keep_back("old").await;
+    stage.keep(Door::Sql, &stage.asking("old", "s")).await;
     let roles = stage.run_with("relay,worker");
     stage.downstream.control(json!({ "status": 429, "retry_after": "1", "times": 1 })).await;
     stage.submit("young").await;
@@ -204,8 +200,7 @@ async fn who_goes_is_held_behind_nobody() {
 async fn all_that_wait_end_with_the_one_that_was_applied() {
     let stage = Stage::new(|contract| contract).await;
     for (step, door) in [("a", Door::Sql), ("b", Door::Rust), ("c", Door::Rust)] {
-        stage.through(door, &stage.asking(step, "s")).await;
-        stage.keep_back(step).await;
+        stage.keep(door, &stage.asking(step, "s")).await;
     }
     let roles = stage.run_with("relay,worker");
     stage.pause(true).await;

@@ -116,8 +116,7 @@ async fn named_while_the_older_one_is_open() {
 #[tokio::test(flavor = "multi_thread")]
 async fn named_by_one_that_goes_first() {
     let stage = Stage::new(|contract| contract).await;
-    stage.through(Door::Sql, &stage.asking("a", "s")).await;
-    stage.keep_back("a").await;
+    stage.keep(Door::Sql, &stage.asking("a", "s")).await;
     let roles = stage.run();
     stage.pause(true).await;
     stage.through(Door::Rust, &distinct(stage.asking("b", "s"), "a")).await;

@@ -44,18 +44,26 @@ async fn failed_and_the_next_oldest_goes_on_and_only_that_one() {
         let stage = Stage::new(|contract| contract).await;
         let roles = stage.run_with("relay,worker");
         let steps = row_of(&stage, count).await;
-        // Each but the last is refused in turn, each while all behind it are held.
-        for (n, step) in steps.iter().enumerate().take(count - 1) {
-            stage.refuse(422).await;
-            stage.pause(false).await;
-            stage.ends(step, "failed_permanent").await;
-            // The next is called while the pause is off, and takes the next rule or makes its effect.
-            if n + 2 == count {
-                break;
-            }
-        }
+        // Each but the last is refused in turn.
+        stage.downstream.control(json!({ "status": 422, "times": count - 1 })).await;
+        stage.pause(false).await;
         stage.world.settled(30).await;
-        assert_eq!(stage.downstream.total().await, 1);
+        assert_eq!((stage.downstream.total().await, calls(&stage).await), (1, u64::try_from(count).unwrap()));
+        let in_turn = "select coalesce(string_agg(o.operation_key, ',' order by e.event_id), '') \
+            from oncebox.operation_events e join oncebox.operations o using (operation_id) where e.event = ";
+        let of = async |event: &str| -> String {
+            let sql = format!("{in_turn} '{event}'");
+            let mut connection = stage.world.connect().await;
+            sqlx::query_scalar(sqlx::AssertSqlSafe(sql)).fetch_one(&mut connection).await.unwrap()
+        };
+        let keys: Vec<String> = steps.iter().map(|step| super::key(step)).collect();
+        assert_eq!(of("sent").await, keys.join(","), "each once, the oldest first");
+        assert_eq!(of("settled").await, keys.join(","));
+        let overlapping = "select count(*) from oncebox.operation_events s, oncebox.operation_events e \
+            where s.event = 'sent' and e.event = 'sent' and s.event_id < e.event_id and not exists ( \
+              select from oncebox.operation_events d where d.operation_id = s.operation_id and d.event = 'settled' \
+                and d.event_id < e.event_id)";
+        assert_eq!(stage.world.count(overlapping).await, 0, "one at a time");
         roles.stop().await;
     }
 }

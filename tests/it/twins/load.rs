@@ -51,7 +51,7 @@ async fn no_deadlock_with_four_workers() {
 
 /// Records as a busy deployment leaves them, written past the doors: `count` of digest `digest` (with
 /// the number behind it if `apart`), in this status and phase, a second apart, the last one now.
-async fn records(world: &World, count: i32, digest: &str, apart: bool, status: &str, phase: Option<&str>) {
+async fn records(connection: &mut PgConnection, count: i32, digest: &str, apart: bool, status: &str, phase: Option<&str>) {
     sqlx::query(
         "insert into oncebox.operations (operation_id, tenant_id, environment, operation_key, tool_name, tool_version, \
             status, phase, reason, due_at, opened_at, queued_at, created_at, updated_at, twin_digest, held_behind) \
@@ -66,7 +66,7 @@ async fn records(world: &World, count: i32, digest: &str, apart: bool, status: &
     .bind(apart)
     .bind(status)
     .bind(phase)
-    .execute(&mut world.connect().await)
+    .execute(connection)
     .await
     .unwrap();
 }
@@ -83,24 +83,27 @@ async fn read(connection: &mut PgConnection) -> i64 {
 }
 
 /// One record of `digest` asks for its twins: what it is told, and how many rows were read for that.
+/// Nothing of it stays.
 async fn asks(world: &World, digest: &str, within: Duration) -> (Twins, i64) {
-    records(world, 1, &format!("{digest}-asks"), false, "pending", Some("queued")).await;
-    let mut link = Link::new(&DatabaseUrl::new(&world.database), "test", Duration::from_secs(30));
-    link.transaction(async |connection| {
-        let operation: Uuid = sqlx::query_scalar(
-            "update oncebox.operations set twin_digest = $1, due_at = now(), operation_key = operation_key || gen_random_uuid() \
-             where operation_key = 'acme:test:' || $1 || '-asksqueued:1' returning operation_id",
-        )
-        .bind(digest)
-        .fetch_one(&mut *connection)
-        .await?;
-        let before = read(connection).await;
-        let ask = TwinAsk { operation, digest: digest.to_owned(), opened_at: Timestamp(i64::MAX / 2), within };
-        let found = store::twins(connection, &[ask], &[]).await?;
-        Ok((found[&operation], read(connection).await - before))
-    })
+    let mut connection = world.connect().await;
+    connection.execute("begin; set local enable_seqscan = off").await.unwrap();
+    records(&mut connection, 1, "asks", false, "pending", Some("queued")).await;
+    let operation: Uuid = sqlx::query_scalar(
+        "update oncebox.operations set twin_digest = $1 where twin_digest = 'asks' returning operation_id",
+    )
+    .bind(digest)
+    .fetch_one(&mut connection)
     .await
-    .unwrap()
+    .unwrap();
+    let before = read(&mut connection).await;
+    let ask = TwinAsk {
+        operation,
+        digest: digest.to_owned(),
+        opened_at: Timestamp(i64::MAX / 2),
+        within,
+    };
+    let found = store::twins(&mut connection, &[ask], &[]).await.unwrap();
+    (found[&operation], read(&mut connection).await - before)
 }
 
 /// Above what a handful of index look-ups read, far below the thousands that are there.
@@ -109,15 +112,16 @@ const FEW: i64 = 40;
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_reads_few_rows_however_many_there_are() {
     let world = World::new().await;
-    records(&world, 60_000, "cold", true, "applied", None).await;
-    records(&world, 30_000, "open", true, "pending", Some("held")).await;
-    records(&world, 10_000, "hot", false, "pending", Some("held")).await;
-    records(&world, 10_000, "hot", false, "applied", None).await;
-    records(&world, 10_000, "hot", false, "failed_permanent", None).await;
-    records(&world, 10_000, "past", false, "applied", None).await;
+    let mut connection = world.connect().await;
+    records(&mut connection, 60_000, "cold", true, "applied", None).await;
+    records(&mut connection, 30_000, "open", true, "pending", Some("held")).await;
+    records(&mut connection, 10_000, "hot", false, "pending", Some("held")).await;
+    records(&mut connection, 10_000, "hot", false, "applied", None).await;
+    records(&mut connection, 10_000, "hot", false, "failed_permanent", None).await;
+    records(&mut connection, 10_000, "past", false, "applied", None).await;
     let old = "update oncebox.operations set updated_at = updated_at - interval '1 day' where status <> 'pending'; \
         analyze oncebox.operations";
-    world.connect().await.execute(old).await.unwrap();
+    connection.execute(old).await.unwrap();
     for within in [Duration::ZERO, Duration::from_secs(3600)] {
         let (twins, rows) = asks(&world, "cold7", within).await;
         assert!(twins == Twins::Free && rows < FEW, "{twins:?} {rows}");
@@ -136,12 +140,13 @@ async fn a_claim_reads_few_rows_however_many_there_are() {
 async fn an_end_wakes_few() {
     let stage = Stage::bare().await;
     let world = &stage.world;
-    records(world, 10_000, "hot", false, "pending", Some("held")).await;
-    records(world, 1, "hot", false, "unknown", None).await;
+    let mut connection = world.connect().await;
+    records(&mut connection, 10_000, "hot", false, "pending", Some("held")).await;
+    records(&mut connection, 1, "hot", false, "unknown", None).await;
     let went = "update oncebox.operations set twin_released = true, first_sent_at = now() - interval '1 day', \
         attempts_over_at = now() - interval '1 day', opened_at = now() - interval '1 day' where status = 'unknown'; \
         analyze oncebox.operations";
-    world.connect().await.execute(went).await.unwrap();
+    connection.execute(went).await.unwrap();
     let by = Person { name: "ann".into(), reason: "seen".into() };
     let receipt = oncebox::domain::attempt::Receipt::new("T-1").unwrap();
     let mut link = Link::new(&DatabaseUrl::new(&world.database), "test", Duration::from_secs(30));

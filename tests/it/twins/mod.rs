@@ -143,20 +143,22 @@ impl Stage {
         self.held(step).await;
     }
 
-    /// The messages of `step` stay away until [`Stage::deliver`].
-    async fn keep_back(&self, step: &str) {
-        self.message(step, "interval '1 hour'").await;
+    /// Submits what stays away until [`Stage::deliver`].
+    async fn keep(&self, door: Door, submission: &Submission) {
+        let mut application = self.world.connect().await;
+        application.execute("begin").await.unwrap();
+        door.ask(&mut application, submission).await.unwrap();
+        sqlx::query("update oncebox.outbox set due_at = now() + interval '1 hour' where operation_key like '%:' || $1")
+            .bind(&submission.step_id)
+            .execute(&mut application)
+            .await
+            .unwrap();
+        application.execute("commit").await.unwrap();
     }
 
+    /// Its message goes out now.
     async fn deliver(&self, step: &str) {
-        self.message(step, "interval '0'").await;
-    }
-
-    async fn message(&self, step: &str, wait: &str) {
-        let sql = format!(
-            "update oncebox.outbox set due_at = now() + {wait} where operation_key = $1"
-        );
-        let moved = sqlx::query(sqlx::AssertSqlSafe(sql))
+        let moved = sqlx::query("update oncebox.outbox set due_at = now() where operation_key = $1")
             .bind(key(step))
             .execute(&mut self.world.connect().await)
             .await
