@@ -99,8 +99,17 @@ pub(super) async fn claim(
     let ordered: Vec<Uuid> =
         locked.iter().filter(|l| takes_part(&l.operation)).map(|l| l.operation.id).collect();
     let predecessors = store::predecessors(connection, &ordered).await?;
-    let candidates: Vec<Candidate> =
-        locked.into_iter().map(|loaded| Candidate::of(loaded, claiming)).collect();
+    let candidates: Vec<Candidate> = locked
+        .into_iter()
+        .map(|loaded| {
+            let predecessor = if takes_part(&loaded.operation) {
+                predecessors.get(&loaded.operation.id).copied()
+            } else {
+                Some(Predecessor::Finished)
+            };
+            Candidate::of(loaded, predecessor, claiming)
+        })
+        .collect();
     // Counted before twins are asked for: those rows are the last that a claim takes, and the only
     // ones that it waits for.
     plan.count(connection, &candidates, claiming).await?;
@@ -110,12 +119,7 @@ pub(super) async fn claim(
         let record = &candidate.loaded.operation;
         let deliveries = by_operation.get(&record.id).map_or(&[][..], Vec::as_slice);
         let named = plan.right_ones(record, deliveries);
-        let predecessor = if takes_part(record) {
-            predecessors.get(&record.id).copied()
-        } else {
-            Some(Predecessor::Finished)
-        };
-        match (named, predecessor) {
+        match (named, candidate.predecessor) {
             (false, _) => plan.ack(record.id),
             (true, None) => plan.busy(record.id),
             (true, Some(predecessor)) => {
@@ -230,7 +234,7 @@ impl Plan {
         unserved: &mut Vec<Loaded>,
     ) {
         let asks = candidate.need().asks();
-        let Candidate { loaded, serving, examined } = candidate;
+        let Candidate { loaded, serving, predecessor: _, examined } = candidate;
         let record = &loaded.operation;
         let Some(serving) = serving else {
             if is_free(record, loaded.now) {

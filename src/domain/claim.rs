@@ -206,7 +206,7 @@ pub fn decide(
         return Claim::Write(Box::new(park(row, Reason::FingerprintDisagreement, rule)));
     }
     if around.predecessor == Predecessor::Unfinished {
-        return Claim::Write(Box::new(wait_for_order(row, material, rule)));
+        return Claim::Write(Box::new(wait_for_order(row, material, now, rule)));
     }
     // Before the lost claims are judged: what must not be sent again needs no worker to itself, and
     // an open outcome is called unknown, not parked.
@@ -300,19 +300,22 @@ fn twin(
     }
     if row.state == State::Held {
         let same = row.twin.as_ref().and_then(|twin| twin.held_behind) == Some(other);
-        let moved = || Claim::Write(Box::new(behind(Step::from(row), other)));
+        let moved = || Claim::Write(Box::new(behind(Step::from(row).traced(held(other)), other)));
         return Some(if same { Claim::Leave(Leave::Held) } else { moved() });
     }
-    let held = Trace::with("held", json!({ "older_operation_id": other }));
     let mut step = identified(taken(row, rule), material, rule)
         .moved(Event::Hold, Some(Reason::SuspectedTwin))
-        .traced(held);
+        .traced(held(other));
     step.record.due_at = now.after(TWIN_WAIT);
     Some(Claim::Write(Box::new(behind(step, other))))
 }
 
 /// How long an operation is held behind a twin that does not end.
 pub const TWIN_WAIT: Duration = Duration::from_hours(24);
+
+fn held(behind: Uuid) -> Trace {
+    Trace::with("held", json!({ "older_operation_id": behind }))
+}
 
 fn behind(mut step: Step, other: Uuid) -> Step {
     if let Some(twin) = &mut step.record.twin {
@@ -343,7 +346,7 @@ fn forbidden(
     if let Permission::Denied(_) = around.permission {
         return Some(rejected(identified(taken(row, rule), material, rule), reason));
     }
-    let mut step = identified(going_on(row, rule), material, rule)
+    let mut step = passing(identified(going_on(row, rule), material, rule))
         .moved(Event::AskApproval, Some(reason))
         .traced(Trace::with("in_flight", json!({ "reason": reason.code() })));
     step.record.due_at = now.after(around.approval_wait);
@@ -377,6 +380,16 @@ fn going_on(row: &Operation, rule: &AttemptRule) -> Step {
     if row.state == State::Held { step.moved(Event::Release, None) } else { step }
 }
 
+/// No twin stands before it: from now on it is held behind nobody, and its twins are held behind it.
+/// Only so can nobody wait for somebody who waits for them.
+fn passing(mut step: Step) -> Step {
+    if let Some(twin) = &mut step.record.twin {
+        twin.released = true;
+        twin.held_behind = None;
+    }
+    step
+}
+
 /// Asks about an operation that may have been sent, under a claim of its own: what is found out
 /// may lead to another send.
 fn look_up(
@@ -386,7 +399,7 @@ fn look_up(
     rule: &AttemptRule,
     claimant: &Claimant<'_>,
 ) -> Run {
-    let mut step = identified(going_on(row, rule), material, rule)
+    let mut step = passing(identified(going_on(row, rule), material, rule))
         .moved(Event::Claim, row.reason)
         .traced(Trace::with("claimed", json!({ "to": "look_up" })));
     let record = &mut step.record;
@@ -408,7 +421,7 @@ fn run(
     claimant: &Claimant<'_>,
 ) -> Run {
     let fold = rule.marks_in_claim();
-    let mut step = identified(going_on(row, rule), material, rule)
+    let mut step = passing(identified(going_on(row, rule), material, rule))
         .moved(if fold { Event::ClaimAndSend } else { Event::Claim }, None)
         .traced(Trace::new("claimed"));
     let record = &mut step.record;
@@ -528,13 +541,23 @@ fn refuse_arguments(row: &Operation, now: Timestamp, rule: &AttemptRule) -> Step
 }
 
 /// Stays queued, marked as waiting, under the predecessor's row lock: the settle of the predecessor
-/// needs that lock and then finds the mark.
-fn wait_for_order(row: &Operation, material: &Material, rule: &AttemptRule) -> Step {
+/// needs that lock and then finds the mark. Its twins are asked for when its turn has come.
+fn wait_for_order(
+    row: &Operation,
+    material: &Material,
+    now: Timestamp,
+    rule: &AttemptRule,
+) -> Step {
     // A predecessor that was opened again, or contradicted, can come before one that lost its
     // worker: without its dead lease, recovery does not ask for it again and again.
     let was_claimed = row.lease.is_some() || matches!(row.state, State::Claimed | State::Sent);
-    let step =
+    let mut step =
         if was_claimed { taken(row, rule).moved(Event::Schedule, None) } else { Step::from(row) };
+    if row.state == State::Held {
+        // It waits for its turn now, and not for the end of a day.
+        step = step.moved(Event::Release, None);
+        step.record.due_at = now;
+    }
     let mut step = identified(step, material, rule)
         .traced(Trace::with("in_flight", json!({ "reason": Reason::WaitingForOrder.code() })));
     step.record.reason = Some(recovery::kept_or(row, Reason::WaitingForOrder));

@@ -88,7 +88,7 @@ pub fn reopen(row: &Operation, now: Timestamp, by: &Person) -> Result<Step, &'st
     record.lost_claims = 0;
     record.lookups = 0;
     record.job = None;
-    // A person's word for its former life; this one is younger than others of its twins.
+    // What let it go belongs to its former life; now it is younger than others of its twins.
     if let Some(twin) = &mut record.twin {
         twin.held_behind = None;
         twin.released = false;

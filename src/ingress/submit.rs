@@ -244,7 +244,8 @@ impl Publisher {
             None
         };
         // A suspected twin comes again only with the application's word that a second effect is meant.
-        let meant = twin_of.is_none() || twin_of == candidate.submission.distinct_from;
+        let meant = record.reason != Some(Reason::SuspectedTwin)
+            || (twin_of.is_some() && twin_of == candidate.submission.distinct_from);
         if never_sent && meant {
             return self.reopen(connection, candidate, loaded, compared).await;
         }

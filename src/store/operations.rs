@@ -175,16 +175,11 @@ pub async fn write(connection: &mut PgConnection, steps: &[&Step]) -> Result<(),
     let asking: Vec<Uuid> =
         steps.iter().filter(|step| step.asks_approval).map(|step| step.record.id).collect();
     super::approvals::request(connection, &asking).await?;
-    let twins: Vec<&str> = steps
-        .iter()
-        .filter(|step| step.frees_twins)
-        .filter_map(|step| step.record.twin.as_ref().map(|twin| twin.digest.as_str()))
-        .collect();
-    super::outbox::enqueue_held_twins(connection, &twins).await
+    super::twins::wake(connection, steps).await
 }
 
 /// Gives locked records the next numbers of their ordering keys, under the lock that makes numbers
-/// follow commits.
+/// follow commits. Their age follows the number: twins go by age, and must not wait across.
 async fn renumber(connection: &mut PgConnection, ids: &[Uuid]) -> Result<(), StoreError> {
     if ids.is_empty() {
         return Ok(());
@@ -198,7 +193,7 @@ async fn renumber(connection: &mut PgConnection, ids: &[Uuid]) -> Result<(), Sto
     .execute(&mut *connection)
     .await?;
     sqlx::query(
-        "update oncebox.operations o set order_number = nextval('oncebox.order_numbers'), \
+        "update oncebox.operations o set order_number = nextval('oncebox.order_numbers'), opened_at = clock_timestamp(), \
            waiting_for_order = false, order_released = false where o.operation_id = any($1)",
     )
     .bind(ids)

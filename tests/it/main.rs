@@ -37,3 +37,4 @@ mod reviewed_trace;
 mod submission;
 mod sweep;
 mod tidy;
+mod twins;

@@ -127,7 +127,7 @@ fn expected(
     if predecessor == Predecessor::Unfinished {
         return match row.state {
             State::Queued if row.lease.is_none() => "Queued waiting_for_order".to_owned(),
-            State::Held => "Held waiting_for_order".to_owned(),
+            State::Held => "Queued waiting_for_order".to_owned(),
             _ => "RetryScheduled waiting_for_order".to_owned(),
         };
     }
