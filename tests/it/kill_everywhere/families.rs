@@ -32,13 +32,13 @@ pub(super) struct Case {
 
 /// Waits that a test can wait for: a lease that outlasts a busy moment of the machine, and what
 /// follows from it.
-const QUICK: &str = "lease: 3s\nretry: {initial: 50ms, max: 300ms, jitter: 0}";
+const QUICK: &str = "lease: 4s\nretry: {initial: 50ms, max: 300ms, jitter: 0}";
 
 /// As [`QUICK`], and more attempts than a test can spoil.
-const PATIENT: &str = "lease: 3s\nretry: {initial: 50ms, max: 300ms, jitter: 0, attempts: 500}";
+const PATIENT: &str = "lease: 4s\nretry: {initial: 50ms, max: 300ms, jitter: 0, attempts: 500}";
 
 /// As [`QUICK`], and the first attempt is the last.
-const ONCE: &str = "lease: 3s\nretry: {initial: 50ms, max: 300ms, jitter: 0, attempts: 1}";
+const ONCE: &str = "lease: 4s\nretry: {initial: 50ms, max: 300ms, jitter: 0, attempts: 1}";
 
 impl Family {
     pub(super) const ALL: [Self; 3] = [Self::Deduplicating, Self::LookedUp, Self::Blind];
@@ -57,7 +57,7 @@ impl Family {
             Self::LookedUp => looked_up(url),
             Self::Blind => blind(url),
         };
-        text.timeout("1500ms")
+        text.timeout("2s")
     }
 
     /// With retries.

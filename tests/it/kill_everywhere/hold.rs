@@ -97,7 +97,7 @@ impl<'a> Hold<'a> {
 
     /// Waits until so many operations stand there.
     pub(super) async fn reached(&self, operations: usize) {
-        eventually("the step is reached", 40, async || self.stands(operations).await.then_some(()))
+        eventually("the step is reached", 90, async || self.stands(operations).await.then_some(()))
             .await;
     }
 

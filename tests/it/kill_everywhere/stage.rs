@@ -17,6 +17,7 @@ use super::hold::Ways;
 use crate::support::downstream::Downstream;
 use crate::support::eventually;
 use crate::support::process::{Process, oncebox};
+use crate::support::wire::Wire;
 use crate::support::world::{Running, World};
 
 /// Longer than a pause goes beyond the lease.
@@ -220,7 +221,17 @@ impl Stage {
             wrong.push(format!("{ready} messages were not acked"));
         }
         tokio::time::timeout(Duration::from_secs(5), broker.close()).await.unwrap();
+        self.take_queues_away(families).await;
         wrong
+    }
+
+    /// Hundreds of scenarios with queues of their own would slow the broker down for all others.
+    async fn take_queues_away(&self, families: &[Family]) {
+        let wire = Wire::of(&self.world).await;
+        let tools = families.iter().map(|family| family.tool());
+        for queue in tools.chain(["dead", "unreadable"]) {
+            wire.delete_queue(queue).await;
+        }
     }
 
     /// Messages that wait. With all consumers gone, what was not acked is among them.
