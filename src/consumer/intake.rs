@@ -383,7 +383,9 @@ impl Intake {
     fn wait_for_places(&mut self, full: Vec<Arrived>) -> Vec<Arrived> {
         let tools: HashSet<String> =
             full.iter().map(|arrived| arrived.message.tool.clone()).collect();
-        self.put_back(full);
+        for arrived in full {
+            self.waiting.entry(arrived.message.tool.clone()).or_default().push_back(arrived);
+        }
         let mut held = Vec::new();
         for tool in tools {
             let waiting = self.waiting.remove(&tool).unwrap_or_default();
