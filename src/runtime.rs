@@ -306,8 +306,7 @@ fn make_ready(
     };
     let tool = Arc::new(tool.map_err(|error| error.to_string())?);
     tell_of_missing_secrets(&tool);
-    let mut rule =
-        AttemptRule::of(&contract.contract, worker.margin, worker.stall_margin);
+    let mut rule = AttemptRule::of(&contract.contract, worker.margin, worker.stall_margin);
     rule.asks_before_send = tool.asks_before_send();
     Ok(Serving { contract, rule, tool })
 }

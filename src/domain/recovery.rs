@@ -140,7 +140,8 @@ pub fn reconcile(
     let mut step = Step::from(row);
     // This very write moves the record's last change.
     step.record.may_act_until(attempts_over(row, rule));
-    let failed = row.job.as_ref().filter(|_| *evidence == Evidence::JobFailed && !contradicted(row));
+    let failed =
+        row.job.as_ref().filter(|_| *evidence == Evidence::JobFailed && !contradicted(row));
     match failed {
         Some(job) if job.alone => return write(ended(step, Reason::JobFailed, "job_failed")),
         Some(_) => step = without_job(step),

@@ -101,10 +101,7 @@ pub async fn twins(
 }
 
 /// Locks the rows of `digests` in one order, and makes those that are missing.
-async fn lock(
-    connection: &mut PgConnection,
-    digests: &BTreeSet<&str>,
-) -> Result<(), StoreError> {
+async fn lock(connection: &mut PgConnection, digests: &BTreeSet<&str>) -> Result<(), StoreError> {
     if digests.is_empty() {
         return Ok(());
     }

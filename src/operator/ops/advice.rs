@@ -34,7 +34,8 @@ pub(super) fn next_step(operation: &Operation) -> Option<String> {
         "ask the downstream with downstream_key or your own reference, then `oncebox ops resolve {id} --applied REFERENCE`, --not-applied or --compensated, with --by and --reason"
     );
     let older = operation.twin.as_ref().and_then(|twin| twin.held_behind);
-    let older = older.map_or("`oncebox ops list`".to_owned(), |id| format!("`oncebox ops show {id}`"));
+    let older =
+        older.map_or("`oncebox ops list`".to_owned(), |id| format!("`oncebox ops show {id}`"));
     match operation.state {
         State::Unknown => Some(format!("{}; {resolve}", unknown(operation.reason))),
         State::Parked => Some(parked(operation, &resolve)),

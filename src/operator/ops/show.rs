@@ -153,8 +153,9 @@ fn trace_object(row: &TraceRow) -> Value {
 fn page(Seen { loaded, trace, .. }: &Seen, object: &Value) -> String {
     let part = |name: &str| object.get(name).cloned().unwrap_or_default();
     let envelope = part("envelope");
-    let told = ["suspected_twin_of", "safe_to_repeat", "next_action", "retry_after_seconds", "response"]
-        .map(|name| (name, envelope.get(name).cloned().unwrap_or_default()));
+    let told =
+        ["suspected_twin_of", "safe_to_repeat", "next_action", "retry_after_seconds", "response"]
+            .map(|name| (name, envelope.get(name).cloned().unwrap_or_default()));
     let mut all = record::fields(&loaded.operation);
     all.retain(|(_, value)| *value != json!(false));
     all.extend(told);

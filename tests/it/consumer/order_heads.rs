@@ -70,7 +70,8 @@ impl Stage {
 
     /// Waits until exactly these wait for their turn.
     async fn waiting(&self, count: i64) {
-        let waiting = "select count(*) from oncebox.operations where waiting_for_order and phase = 'queued'";
+        let waiting =
+            "select count(*) from oncebox.operations where waiting_for_order and phase = 'queued'";
         eventually(&format!("{count} wait"), 20, async || {
             (self.world.count(waiting).await == count).then_some(())
         })
@@ -100,7 +101,10 @@ impl Stage {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unknown_until_it_is_resolved_or_released() {
-    for verb in ["resolve acme:test:run:k-0 --applied T-9 --by ann --reason seen", "release acme:test:run:k-0 --by ann"] {
+    for verb in [
+        "resolve acme:test:run:k-0 --applied T-9 --by ann --reason seen",
+        "release acme:test:run:k-0 --by ann",
+    ] {
         let stage = Stage::new("tickets.blind", blind).await;
         let roles = stage.world.run("relay,worker,maintain");
         stage.downstream.control(json!({ "drop_before_effect": true, "times": 1 })).await;
@@ -151,7 +155,9 @@ async fn held_as_a_twin_until_it_is_released() {
 #[tokio::test(flavor = "multi_thread")]
 async fn without_approval_until_it_is_given_up_or_released() {
     for release in [true, false] {
-        let stage = Stage::new("tickets.keyed", |url| deduplicating(url).approved("approve", "1h", "1h")).await;
+        let stage =
+            Stage::new("tickets.keyed", |url| deduplicating(url).approved("approve", "1h", "1h"))
+                .await;
         let roles = stage.world.run("relay,worker,maintain");
         stage.submit_as("k-0", "k-approve", Some("bob")).await;
         stage.phase("k-0", "awaiting_approval").await;

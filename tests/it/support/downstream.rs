@@ -60,10 +60,8 @@ impl Downstream {
 
     /// Waits until it has made its first effect.
     pub(crate) async fn effect(&self, seconds: u64) {
-        super::eventually("the effect", seconds, async || {
-            (self.total().await > 0).then_some(())
-        })
-        .await;
+        super::eventually("the effect", seconds, async || (self.total().await > 0).then_some(()))
+            .await;
     }
 
     /// How many effects one key has.

@@ -56,7 +56,8 @@ async fn twins_of_one_ordering_key_whichever_comes_first() {
 }
 
 async fn waits(stage: &Stage, step: &str) {
-    let waiting = "select count(*) from oncebox.operations where waiting_for_order and phase = 'queued'";
+    let waiting =
+        "select count(*) from oncebox.operations where waiting_for_order and phase = 'queued'";
     eventually(&format!("{step} waits for its turn"), 20, async || {
         (stage.world.count(waiting).await == 1).then_some(())
     })
@@ -89,7 +90,8 @@ async fn twins_of_one_ordering_key_in_one_call() {
 /// delivered first, they all end without anybody's help.
 #[tokio::test(flavor = "multi_thread")]
 async fn twins_across_two_ordering_keys() {
-    let deliveries = [["a", "b", "c", "d"], ["d", "c", "b", "a"], ["d", "b", "a", "c"], ["b", "d", "c", "a"]];
+    let deliveries =
+        [["a", "b", "c", "d"], ["d", "c", "b", "a"], ["d", "b", "a", "c"], ["b", "d", "c", "a"]];
     for door in Door::BOTH {
         for order in deliveries {
             let stage = Stage::new(|contract| contract).await;

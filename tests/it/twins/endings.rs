@@ -48,7 +48,10 @@ async fn failed_and_the_next_oldest_goes_on_and_only_that_one() {
         stage.downstream.control(json!({ "status": 422, "times": count - 1 })).await;
         stage.pause(false).await;
         stage.world.settled(30).await;
-        assert_eq!((stage.downstream.total().await, calls(&stage).await), (1, u64::try_from(count).unwrap()));
+        assert_eq!(
+            (stage.downstream.total().await, calls(&stage).await),
+            (1, u64::try_from(count).unwrap())
+        );
         let in_turn = "select coalesce(string_agg(o.operation_key, ',' order by e.event_id), '') \
             from oncebox.operation_events e join oncebox.operations o using (operation_id) where e.event = ";
         let of = async |event: &str| -> String {
@@ -93,11 +96,9 @@ async fn each_goes_on_alone_when_the_one_before_it_is_refused() {
 /// An unknown one keeps them held; what a person finds out about it decides about them.
 #[tokio::test(flavor = "multi_thread")]
 async fn unknown_and_they_stay_held_until_somebody_knows() {
-    for (finding, next) in [
-        ("--applied T-1", "rejected"),
-        ("--not-applied", "applied"),
-        ("--compensated", "rejected"),
-    ] {
+    for (finding, next) in
+        [("--applied T-1", "rejected"), ("--not-applied", "applied"), ("--compensated", "rejected")]
+    {
         let mut stage = Stage::bare().await;
         stage.tool = "tickets.blind".to_owned();
         let contract = blind(&stage.downstream.url).timeout(super::PATIENT).text();
@@ -115,7 +116,8 @@ async fn unknown_and_they_stay_held_until_somebody_knows() {
         let long_ago = "update oncebox.operations set attempts_over_at = attempts_over_at - interval '1 hour', \
             updated_at = updated_at - interval '1 hour' where status = 'unknown'";
         stage.execute(long_ago).await;
-        stage.does(&format!("ops resolve acme:test:run:s0 {finding} --by ann --reason seen --json"));
+        stage
+            .does(&format!("ops resolve acme:test:run:s0 {finding} --by ann --reason seen --json"));
         if next == "rejected" {
             stage.rejected_for("s1", "s0").await;
             stage.rejected_for("s2", "s0").await;
@@ -154,7 +156,9 @@ async fn rejected_and_the_next_oldest_goes_on() {
 #[tokio::test(flavor = "multi_thread")]
 async fn recovered_and_the_others_are_rejected() {
     let stage = Stage::bare().await;
-    let quick = crate::support::contracts::deduplicating(&stage.downstream.url).timeout("900ms").more(kit::QUICK);
+    let quick = crate::support::contracts::deduplicating(&stage.downstream.url)
+        .timeout("900ms")
+        .more(kit::QUICK);
     kit::contract(&stage.world, &quick.text()).await;
     let roles = stage.world.run_with("relay,maintain", kit::MARGIN, Default::default());
     let mut first = kit::worker(&stage.world, "w");

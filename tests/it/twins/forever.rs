@@ -11,8 +11,7 @@ const A_DAY_LATER: &str = "update oncebox.operations set due_at = due_at - inter
     queued_at = queued_at - interval '24 hours' where phase = 'held'";
 
 /// Their last message is old enough for maintain.
-const OLD: &str =
-    "update oncebox.operations set queued_at = queued_at - interval '1 minute' where phase = 'held'";
+const OLD: &str = "update oncebox.operations set queued_at = queued_at - interval '1 minute' where phase = 'held'";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn after_a_day_it_is_rejected_though_the_older_one_has_not_ended() {
@@ -72,7 +71,8 @@ async fn a_wake_up_is_lost_by_no_race() {
     let roles = [stage.run_with("relay,worker"), stage.run_with("worker")];
     for wave in 0..8 {
         let submitters = (0..40).map(async |number| {
-            let submission = stage.asking(&format!("{wave}-{number}"), &format!("s{}", number % 10));
+            let submission =
+                stage.asking(&format!("{wave}-{number}"), &format!("s{}", number % 10));
             stage.through(crate::support::doors::Door::BOTH[number % 2], &submission).await;
         });
         futures::future::join_all(submitters).await;

@@ -21,8 +21,15 @@ use crate::support::world::World;
 async fn no_deadlock_with_four_workers() {
     let stage = Stage::new(|contract| contract.more("concurrency: {process: 50}")).await;
     stage.downstream.control(serde_json::json!({ "status": 422, "every": 4 })).await;
-    let _workers: Vec<_> =
-        (0..4).map(|n| kit::roles(&stage.world, "worker", &[("ONCEBOX_WORKER_NAME", ["w0", "w1", "w2", "w3"][n])])).collect();
+    let _workers: Vec<_> = (0..4)
+        .map(|n| {
+            kit::roles(
+                &stage.world,
+                "worker",
+                &[("ONCEBOX_WORKER_NAME", ["w0", "w1", "w2", "w3"][n])],
+            )
+        })
+        .collect();
     let roles = stage.run_with("relay,maintain");
     let submitters = (0..5).map(async |submitter: usize| {
         let mut application = stage.world.connect().await;
@@ -51,7 +58,14 @@ async fn no_deadlock_with_four_workers() {
 
 /// Records as a busy deployment leaves them, written past the doors: `count` of digest `digest` (with
 /// the number behind it if `apart`), in this status and phase, a second apart, the last one now.
-async fn records(connection: &mut PgConnection, count: i32, digest: &str, apart: bool, status: &str, phase: Option<&str>) {
+async fn records(
+    connection: &mut PgConnection,
+    count: i32,
+    digest: &str,
+    apart: bool,
+    status: &str,
+    phase: Option<&str>,
+) {
     sqlx::query(
         "insert into oncebox.operations (operation_id, tenant_id, environment, operation_key, tool_name, tool_version, \
             status, phase, reason, due_at, opened_at, queued_at, created_at, updated_at, twin_digest, held_behind) \
@@ -159,12 +173,16 @@ async fn an_end_wakes_few() {
     for (finding, woken) in [(Finding::NotApplied, 1), (Finding::Applied(receipt), 100)] {
         let mut rolled_back = world.connect().await;
         rolled_back.execute("begin; set local enable_seqscan = off").await.unwrap();
-        let id: Uuid = sqlx::query_scalar("select operation_id from oncebox.operations where status = 'unknown'")
-            .fetch_one(&mut rolled_back)
-            .await
-            .unwrap();
+        let id: Uuid = sqlx::query_scalar(
+            "select operation_id from oncebox.operations where status = 'unknown'",
+        )
+        .fetch_one(&mut rolled_back)
+        .await
+        .unwrap();
         let locked = store::lock_all(&mut rolled_back, &[id]).await.unwrap();
-        let step = verbs::resolve(&locked[0].operation, &finding, Duration::ZERO, locked[0].now, &by).unwrap();
+        let step =
+            verbs::resolve(&locked[0].operation, &finding, Duration::ZERO, locked[0].now, &by)
+                .unwrap();
         let before = read(&mut rolled_back).await;
         store::write(&mut rolled_back, &[&step]).await.unwrap();
         let rows = read(&mut rolled_back).await - before;
@@ -181,6 +199,9 @@ async fn an_end_wakes_few() {
         }
     }
     // Each only once for some time, whatever becomes of it.
-    let rest: u64 = [published(&mut link).await, published(&mut link).await, published(&mut link).await].iter().sum();
+    let rest: u64 =
+        [published(&mut link).await, published(&mut link).await, published(&mut link).await]
+            .iter()
+            .sum();
     assert_eq!(rest, 9900);
 }

@@ -48,7 +48,8 @@ impl Stage {
     /// With the tickets that deduplicate, changed; they hold twins by default.
     async fn new(change: impl FnOnce(ContractText) -> ContractText) -> Self {
         let stage = Self::bare().await;
-        let contract = change(deduplicating(&stage.downstream.url).timeout(PATIENT).more(RETRY)).text();
+        let contract =
+            change(deduplicating(&stage.downstream.url).timeout(PATIENT).more(RETRY)).text();
         stage.world.contract(&contract).await;
         stage.activate(&contract).await;
         stage
@@ -158,11 +159,12 @@ impl Stage {
 
     /// Its message goes out now.
     async fn deliver(&self, step: &str) {
-        let moved = sqlx::query("update oncebox.outbox set due_at = now() where operation_key = $1")
-            .bind(key(step))
-            .execute(&mut self.world.connect().await)
-            .await
-            .unwrap();
+        let moved =
+            sqlx::query("update oncebox.outbox set due_at = now() where operation_key = $1")
+                .bind(key(step))
+                .execute(&mut self.world.connect().await)
+                .await
+                .unwrap();
         assert_eq!(moved.rows_affected(), 1, "{step} has a message");
     }
 

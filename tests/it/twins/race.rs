@@ -50,7 +50,8 @@ async fn rounds(doors: (Door, Door)) {
             on t.operation_key = oncebox.held_behind_key(o) and t.arguments::text = o.arguments::text \
         where o.status = 'rejected' and o.reason = 'suspected_twin' and t.status = 'applied'";
     assert_eq!(stage.world.count(named).await, all, "each names the one that was applied");
-    let held = "select count(distinct operation_id) from oncebox.operation_events where event = 'held'";
+    let held =
+        "select count(distinct operation_id) from oncebox.operation_events where event = 'held'";
     assert_eq!(stage.world.count(held).await, all);
     for worker in workers {
         worker.stop().await;

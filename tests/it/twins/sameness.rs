@@ -117,7 +117,10 @@ async fn what_is_left_to_a_default_is_a_twin() {
         .timeout(super::PATIENT)
         .text()
         .replace("required: [queue_id, subject]", "required: [subject]")
-        .replace("fields: [/queue_id, /subject]", "fields: [/queue_id, /subject], defaults: {/queue_id: q}")
+        .replace(
+            "fields: [/queue_id, /subject]",
+            "fields: [/queue_id, /subject], defaults: {/queue_id: q}",
+        )
         .replace("queue: \"{/queue_id}\"", "queue: q");
     stage.world.contract(&contract).await;
     stage.activate(&contract).await;

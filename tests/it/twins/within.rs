@@ -19,7 +19,9 @@ async fn applied_a_moment_ago_or_long_ago() {
         stage.ends("b", "applied").await;
         assert_eq!(stage.downstream.total().await, 2, "{door:?}");
         stage
-            .execute("update oncebox.operations set updated_at = updated_at - interval '61 minutes'")
+            .execute(
+                "update oncebox.operations set updated_at = updated_at - interval '61 minutes'",
+            )
             .await;
         stage.through(door, &stage.asking("c", "s")).await;
         stage.ends("c", "applied").await;
