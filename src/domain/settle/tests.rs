@@ -5,6 +5,9 @@ mod unproved;
 mod walk;
 
 use super::*;
+use std::time::Duration;
+use crate::domain::attempt::{Ambiguity, Job, Response, Unconfirmed};
+use crate::domain::operation::ProviderJob;
 use crate::domain::attempt::{Denial, Receipt};
 use crate::domain::operation::Token;
 use crate::domain::records::{
