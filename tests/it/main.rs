@@ -18,6 +18,7 @@ mod consumer;
 mod end_to_end;
 mod fake_downstream;
 mod faults;
+mod model;
 mod pooler;
 mod raw_amqp;
 mod relay_broker_down;
