@@ -1,11 +1,12 @@
 //! The other side: what a service does with requests and questions, and what is true of it.
 
-use oncebox::domain::attempt::{Effect, Job, Learned, Receipt, Response};
+use oncebox::domain::attempt::{Ambiguity, Effect, Job, Learned, Receipt, Response, Unconfirmed};
 use oncebox::domain::evidence::{Blank, Evidence};
+use oncebox::domain::operation::Timestamp;
 
 use super::setup::Service;
 use super::shell::Shell;
-use super::world::{Act, JobFate, Made, Sight, Stage, World};
+use super::world::{Act, JobFate, Made, Reply, Report, Row, Sight, Stage, World};
 
 /// Proof of the effect that `receipt` names.
 pub(super) fn effect(receipt: &str) -> Effect {
@@ -14,9 +15,9 @@ pub(super) fn effect(receipt: &str) -> Effect {
 
 impl Shell {
     /// The service acts on a request that somebody waits for.
-    pub(super) fn serve(&self, world: &mut World, at: usize, act: Act) -> Option<()> {
+    pub(super) fn serve(&self, world: &mut World, at: usize, act: Act, reply: Reply) -> Option<()> {
         let Stage::Waiting(request) = world.attempts[at].stage.clone() else { return None };
-        if request.answer.is_some() || world.now >= request.until {
+        if world.now >= request.until {
             return None;
         }
         let answer = match act {
@@ -30,8 +31,22 @@ impl Shell {
                 Learned::NotNow { retry_after: None }
             }
         };
-        let Stage::Waiting(request) = &mut world.attempts[at].stage else { return None };
-        request.answer = Some(answer);
+        let learned = match (reply, answer) {
+            (Reply::Heard, answer) => {
+                if act != Act::Make {
+                    world.rows[request.row].proved_nothing(request.until);
+                }
+                answer
+            }
+            (Reply::Unconfirmed, Learned::Applied(effect)) => {
+                world.left.unconfirmed = world.left.unconfirmed.checked_sub(1)?;
+                Learned::Unconfirmed(effect, Unconfirmed::Unreachable)
+            }
+            (Reply::Unconfirmed, _) => return None,
+            (Reply::Unreadable, _) => Learned::Ambiguous(Ambiguity::Unreadable),
+            (Reply::Lost, _) => Learned::Ambiguous(Ambiguity::Broken),
+        };
+        world.attempts[at].stage = Stage::Learned(Report::Attempt(learned));
         Some(())
     }
 
@@ -105,8 +120,8 @@ impl Shell {
             }
             (Sight::Truth, Some(made)) => Some(Evidence::Found(effect(&made.receipt))),
             (Sight::Truth, None) => {
-                if !acts && row.open_until.after(visible_after) <= now {
-                    row.open = 0;
+                if !acts {
+                    row.unproved.retain(|until| now < until.after(visible_after));
                 }
                 Some(Evidence::Absent)
             }
@@ -136,5 +151,13 @@ impl Shell {
             JobFate::Done => Evidence::Found(effect(&format!("r{number}-j{place}"))),
             JobFate::Failed => Evidence::JobFailed,
         })
+    }
+}
+
+impl Row {
+    /// The request that may act until `until` came to nothing, and somebody knows it.
+    fn proved_nothing(&mut self, until: Timestamp) {
+        let place = self.unproved.iter().position(|open| *open == until);
+        place.map(|place| self.unproved.remove(place));
     }
 }

@@ -6,8 +6,10 @@
 
 mod downstream;
 mod moves;
+mod mutations;
 mod properties;
 mod protocol;
+mod runs;
 mod same;
 mod setup;
 mod shell;
@@ -17,11 +19,8 @@ use std::time::Instant;
 
 use stateright::{Checker as _, HasDiscoveries, Model as _};
 
-use oncebox::domain::lifecycle::State;
-
-use setup::{Service, Setup};
+use setup::Setup;
 use shell::Shell;
-use world::Budget;
 
 /// More states than any run has; a run that has more has no end.
 const MOST_STATES: usize = 400_000;
@@ -37,12 +36,6 @@ fn holds(setup: Setup) {
         .target_state_count(MOST_STATES)
         .spawn_bfs()
         .join();
-    for (property, path) in checker.discoveries() {
-        println!("{name}: broken: {property}");
-        for step in path.into_actions() {
-            println!("    {step:?}");
-        }
-    }
     let reached = checker.model().reached.lock().unwrap().clone();
     println!(
         "model {name}: {} states, {} moves, depth {}, {:.1} s; ends: {reached:?}",
@@ -51,24 +44,23 @@ fn holds(setup: Setup) {
         checker.max_depth(),
         begun.elapsed().as_secs_f64(),
     );
-    checker.assert_properties();
+    for (property, path) in checker.discoveries() {
+        let steps = path.into_actions();
+        panic!("{name}: not true any more: {property}, after {steps:#?}");
+    }
     assert!(checker.state_count() < MOST_STATES, "{name}: not every state was seen");
     for state in must_reach {
         assert!(reached.contains(state), "{name}: no record ever came to {state:?}");
     }
 }
 
-#[test]
-fn a_blind_downstream() {
-    let budget = Budget { takeovers: 2, crashes: 1, freezes: 1, refusals: 1, ..Budget::default() };
-    let must_reach = &[State::Applied, State::Unknown, State::FailedPermanent];
-    holds(Setup { budget, must_reach, ..Setup::new("blind", Service::Blind) });
+macro_rules! holds {
+    ($($run:ident),* $(,)?) => {
+        $(#[test] fn $run() { holds(runs::$run()); })*
+    };
 }
 
-#[test]
-fn a_downstream_that_knows_the_key() {
-    let budget = Budget { takeovers: 2, crashes: 1, freezes: 1, refusals: 1, ..Budget::default() };
-    let must_reach = &[State::Applied, State::Unknown, State::FailedPermanent];
-    let service = Service::Remembers(world::ticks(setup::WINDOW));
-    holds(Setup { budget, must_reach, ..Setup::new("dedup", service) });
+holds! {
+    blind, dedup, dedup_deferred, lookup, cache, absent_to_people, dedup_lookup, jobs, jobs_dedup,
+    already, done_by_another, grants, grants_lookup, policy, approvals, unconfirmed, operators, twins,
 }

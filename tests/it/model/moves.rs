@@ -1,5 +1,7 @@
 //! Which moves there are in a state, and where each leads.
 
+use std::time::Duration;
+
 use stateright::{Model, Property};
 
 use oncebox::domain::claim::Purpose;
@@ -8,7 +10,10 @@ use oncebox::domain::operation::Timestamp;
 
 use super::properties;
 use super::shell::Shell;
-use super::world::{Act, JobFate, Move, Sight, Stage, Told, Verb, World};
+use super::world::{TICK, Act, JobFate, Move, Reply, Sight, Stage, Told, Verb, World};
+
+/// Longer than all but a twin's wait.
+const SOON: Duration = Duration::from_secs(600);
 
 const SIGHTS: [Sight; 3] = [Sight::Truth, Sight::NotSeen, Sight::Blank];
 
@@ -89,14 +94,12 @@ impl Shell {
             Stage::Begun => {
                 moves.extend([Move::Send(at), Move::NotSent(at), Move::Freeze(at)]);
             }
-            Stage::Frozen => moves.push(Move::Thaw(at)),
-            Stage::Waiting(request) if request.answer.is_none() => {
-                let acts = [Act::Make, Act::Refuse, Act::NotNow];
-                moves.extend(acts.map(|act| Move::Serve(at, act)));
-                moves.push(Move::GiveUp(at));
-            }
+            Stage::Frozen { .. } => moves.push(Move::Thaw(at)),
             Stage::Waiting(_) => {
-                moves.extend([true, false].map(|confirmed| Move::Hear { attempt: at, confirmed }));
+                for reply in [Reply::Heard, Reply::Unconfirmed, Reply::Unreadable, Reply::Lost] {
+                    let acts = [Act::Make, Act::Refuse, Act::NotNow];
+                    moves.extend(acts.map(|act| Move::Serve(at, act, reply)));
+                }
                 moves.push(Move::GiveUp(at));
             }
             Stage::Learned(_) => {
@@ -116,13 +119,12 @@ impl Shell {
             Move::Mark { attempt, heard } => self.mark(world, attempt, heard)?,
             Move::Forbid(at) => self.forbid(world, at),
             Move::NotSent(at) => self.not_sent(world, at)?,
-            Move::Send(at) => self.send(world, at),
+            Move::Send(at) => self.send(world, at)?,
             Move::Freeze(at) => self.freeze(world, at)?,
             Move::Thaw(at) => self.thaw(world, at)?,
-            Move::Serve(at, act) => self.serve(world, at, act)?,
+            Move::Serve(at, act, reply) => self.serve(world, at, act, reply)?,
             Move::ServeLate(at) => self.serve_late(world, at),
-            Move::Hear { attempt, confirmed } => self.hear(world, attempt, confirmed)?,
-            Move::GiveUp(at) => self.give_up(world, at)?,
+            Move::GiveUp(at) => self.give_up(world, at),
             Move::Look(at, sight) => self.look(world, at, sight)?,
             Move::Settle { attempt, heard } => self.settle(world, attempt, heard)?,
             Move::Crash(at) => self.crash(world, at)?,
@@ -132,14 +134,15 @@ impl Shell {
             Move::Revoke => self.revoke(world)?,
             Move::Operate(row, ref verb) => self.operate(world, row, verb)?,
         }
+        self.forget(world);
         Some(next)
     }
 
-    /// To the next moment at which something can be different, in no more than one tick where ticks
-    /// matter at all.
+    /// A tick, while something can be different by it soon; else to the moment when it can.
     pub(super) fn wait(&self, world: &mut World) -> Option<()> {
         let now = world.now;
-        world.now = self.moments(world).into_iter().filter(|at| *at > now).min()?;
+        let next = self.moments(world).into_iter().filter(|at| *at > now).min()?;
+        world.now = if next.since(now) < SOON { now.after(TICK) } else { next };
         let now = world.now;
         world.wire.retain(|request| now < request.until);
         Some(())
@@ -156,9 +159,7 @@ impl Shell {
                     let lease = attempt.lease_ends.before(rule.margin);
                     [lease, attempt.send_before.unwrap_or(lease)]
                 }
-                Stage::Frozen => {
-                    [attempt.lease_ends, attempt.lease_ends.after(self.setup.longest_freeze)]
-                }
+                Stage::Frozen { awake_by } => [*awake_by; 2],
                 Stage::Waiting(request) => [request.until; 2],
                 Stage::Learned(_) => continue,
             });

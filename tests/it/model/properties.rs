@@ -7,7 +7,7 @@ use oncebox::domain::reason::Reason;
 
 use super::same::hash_of;
 use super::shell::Shell;
-use super::world::{Act, Budget, Move, Row, Rule, Sight, Stage, World};
+use super::world::{Act, Budget, Move, Reply, Row, Rule, Sight, Stage, World};
 
 pub(super) const ONE_EFFECT: &str = "one effect an operation";
 pub(super) const ONE_JOB: &str = "one provider's job an operation";
@@ -33,8 +33,8 @@ pub(super) fn all() -> Vec<Property<Shell>> {
             world.rows.iter().all(|row| row.jobs.len() <= 1)
         }),
         Property::always(ONE_OF_TWINS, |_, world: &World| {
-            let effects: usize = world.rows.iter().map(|row| row.effects.len()).sum();
-            effects <= 1 || world.rows.iter().any(|row| row.released)
+            let standing: usize = world.rows.iter().map(|row| row.standing().count()).sum();
+            standing <= 1 || world.rows.iter().any(|row| row.released)
         }),
         Property::always(NO_BLIND_SEND, |_, world: &World| {
             world.broken != Some(Rule::BlindSecondSend)
@@ -95,7 +95,7 @@ impl Shell {
         world.wire.clear();
         world.inquiry = None;
         // Nothing goes wrong from here on, so that nothing of what may still go wrong matters.
-        world.left = Budget { takeovers: u8::MAX, ..Budget::default() };
+        world.left = Budget { overruns: u8::MAX, ..Budget::NONE };
         let mut passed = Vec::new();
         for _ in 0..MOST_STEPS {
             let hash = hash_of(&world);
@@ -127,11 +127,8 @@ impl Shell {
                     let asked = self.setup.rule.asks_before_send;
                     vec![if asked { Move::Forbid(0) } else { marked }]
                 }
-                Stage::Begun | Stage::Frozen => vec![Move::Send(0)],
-                Stage::Waiting(request) if request.answer.is_none() => {
-                    vec![Move::Serve(0, Act::Make), Move::GiveUp(0)]
-                }
-                Stage::Waiting(_) => vec![Move::Hear { attempt: 0, confirmed: true }],
+                Stage::Begun | Stage::Frozen { .. } => vec![Move::Send(0)],
+                Stage::Waiting(_) => vec![Move::Serve(0, Act::Make, Reply::Heard)],
                 Stage::Learned(_) => vec![Move::Settle { attempt: 0, heard: true }],
             }
         };

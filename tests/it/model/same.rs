@@ -5,6 +5,7 @@
 //! is one moment. So the same situation a minute later is the same state, and the space is finite
 //! without a last moment of the model.
 
+use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use oncebox::domain::claim::Purpose;
@@ -14,12 +15,25 @@ use oncebox::domain::permission::ApprovalState;
 
 use super::world::{Attempt, Inquiry, Request, Row, Stage, TICK, World};
 
-/// In ticks, longer than every duration of the model's contracts but the window: the longest chain
-/// is lease + time-out + stall margin + visibility after a claim.
-const LONG_AGO: i64 = 8;
+// How long ago still matters, in ticks: from here on longer ago is the same.
 
-/// In ticks, longer than the downstream's window.
-const WINDOW_AGO: i64 = 12;
+/// Of a lease that ran out: time-out, stall margin and visibility are counted from its end.
+const LEASE_AGO: i64 = 5;
+
+/// Of an effect, a request or an attempt's end: visibility is counted from it.
+const OVER_AGO: i64 = 2;
+
+/// Of an attempt's end while somebody looks, whose question may be old itself.
+const ASKED_AGO: i64 = 9;
+
+/// Of an opening or an ending without proof: `give_up` is counted from it.
+const OPENED_AGO: i64 = 3;
+
+/// Of a job's acceptance: the poll's `give_up` is counted from it.
+const ACCEPTED_AGO: i64 = 4;
+
+/// Of a key's first use: the downstream's window is counted from it.
+const WINDOW_AGO: i64 = 10;
 
 /// A state's hash.
 pub(super) fn hash_of(world: &World) -> u64 {
@@ -59,7 +73,7 @@ impl Hash for World {
         wire.sort_unstable();
         wire.hash(hasher);
         if let Some(Inquiry { row, asked_at, evidence }) = &self.inquiry {
-            (row, self.since(*row).time(*asked_at, LONG_AGO)).hash(hasher);
+            (row, self.since(*row).time(*asked_at, ASKED_AGO)).hash(hasher);
             format!("{evidence:?}").hash(hasher);
         }
         (self.granted, self.goes, self.left, self.broken).hash(hasher);
@@ -82,39 +96,40 @@ impl World {
         if record.state.is_pending() {
             since.time(record.due_at, 0).hash(hasher);
         }
-        since.maybe(record.lease.as_ref().map(|lease| lease.until), LONG_AGO).hash(hasher);
+        since.maybe(record.lease.as_ref().map(|lease| lease.until), LEASE_AGO).hash(hasher);
         (record.attempts, record.lost_claims, record.deferrals, record.lookups).hash(hasher);
         // Whether it is set is all that decisions ask of the first send's time.
         record.first_sent_at.is_some().hash(hasher);
         record.downstream_key.as_ref().map(|key| &key.key).hash(hasher);
-        since.maybe(record.attempts_over_at, LONG_AGO).hash(hasher);
+        let looks = self.attempts.iter().any(|attempt| attempt.purpose == Purpose::LookUp);
+        let over_ago = if looks || self.inquiry.is_some() { ASKED_AGO } else { OVER_AGO };
+        since.maybe(record.attempts_over_at, over_ago).hash(hasher);
         // The last change stands in for what the record does not say, and for nothing else.
         if record.first_sent_at.is_some() && record.attempts_over_at.is_none() {
-            since.time(record.updated_at, LONG_AGO).hash(hasher);
+            since.time(record.updated_at, over_ago + 2).hash(hasher);
         }
         since.maybe(record.next_lookup_at, 0).hash(hasher);
         if record.state == State::Unknown {
-            since.maybe(record.unresolved_since, LONG_AGO).hash(hasher);
+            since.maybe(record.unresolved_since, OPENED_AGO).hash(hasher);
         } else if !record.state.is_finished() {
-            since.time(record.opened_at, LONG_AGO).hash(hasher);
+            since.time(record.opened_at, OPENED_AGO).hash(hasher);
         }
         if let Some(job) = &record.job {
-            (&job.id, since.time(job.accepted_at, LONG_AGO), job.alone).hash(hasher);
+            (&job.id, since.time(job.accepted_at, ACCEPTED_AGO), job.alone).hash(hasher);
         }
         let twin = record.twin.as_ref();
         twin.map(|twin| (twin.held_behind.map(|o| o.as_u128()), twin.released)).hash(hasher);
         record.effect_reference.hash(hasher);
         for made in &row.effects {
-            (&made.receipt, &made.key, since.time(made.at, LONG_AGO), made.undone).hash(hasher);
+            (&made.receipt, &made.key, since.time(made.at, OVER_AGO), made.undone).hash(hasher);
         }
-        (&row.jobs, row.seen_at.is_some(), row.open, row.told, row.released).hash(hasher);
+        (&row.jobs, row.seen_at.is_some(), row.told, row.released).hash(hasher);
         if self.forgets {
             since.maybe(row.seen_at, WINDOW_AGO).hash(hasher);
             since.maybe(record.key_first_used_at, WINDOW_AGO).hash(hasher);
         }
-        if row.open > 0 {
-            since.time(row.open_until, LONG_AGO).hash(hasher);
-        }
+        let unproved = row.unproved.iter().map(|until| since.time(*until, OVER_AGO));
+        unproved.collect::<BTreeSet<_>>().hash(hasher);
     }
 
     fn attempt(&self, attempt: &Attempt) -> u64 {
@@ -124,23 +139,23 @@ impl World {
         (attempt.row, &attempt.key, attempt.purpose as u8).hash(&mut hasher);
         (ticket.token.0 - since.token.0, ticket.is_resend(), ticket.marked).hash(&mut hasher);
         if attempt.purpose == Purpose::LookUp {
-            since.time(ticket.at, LONG_AGO).hash(&mut hasher);
+            since.time(ticket.at, ASKED_AGO).hash(&mut hasher);
         }
+        std::mem::discriminant(&attempt.stage).hash(&mut hasher);
         match &attempt.stage {
-            Stage::Begun => 0_u8.hash(&mut hasher),
-            Stage::Frozen => 1_u8.hash(&mut hasher),
+            Stage::Begun => {}
+            Stage::Frozen { awake_by } => since.time(*awake_by, 0).hash(&mut hasher),
             Stage::Waiting(request) => self.request(request).hash(&mut hasher),
             Stage::Learned(report) => format!("{report:?}").hash(&mut hasher),
         }
-        if matches!(attempt.stage, Stage::Begun | Stage::Frozen) {
-            since.time(attempt.lease_ends, LONG_AGO).hash(&mut hasher);
+        if attempt.stage == Stage::Begun {
+            since.time(attempt.lease_ends, 0).hash(&mut hasher);
             since.maybe(attempt.send_before, 0).hash(&mut hasher);
         }
         hasher.finish()
     }
 
-    fn request(&self, request: &Request) -> (usize, String, i64, String) {
-        let until = self.since(request.row).time(request.until, 0);
-        (request.row, request.key.clone(), until, format!("{:?}", request.answer))
+    fn request<'a>(&self, request: &'a Request) -> (usize, &'a str, i64) {
+        (request.row, &request.key, self.since(request.row).time(request.until, 0))
     }
 }

@@ -73,7 +73,7 @@ impl Setup {
             operations: 1,
             workers: 2,
             longest_freeze: rule(resend).stall_margin,
-            budget: Budget::default(),
+            budget: Budget::NONE,
             must_reach: &[],
         }
     }
@@ -152,7 +152,7 @@ fn rule(resend: Resend) -> AttemptRule {
         multiplier: 1.0,
         jitter: 0.0,
         attempts: 2,
-        give_up: ticks(4),
+        give_up: ticks(2),
         lease: ticks(3),
         timeout: ticks(1),
         margin: ticks(1),
@@ -216,8 +216,7 @@ fn row(number: usize) -> Row {
         effects: Vec::new(),
         jobs: Vec::new(),
         seen_at: None,
-        open: 0,
-        open_until: START,
+        unproved: Vec::new(),
         told: false,
         released: false,
     }

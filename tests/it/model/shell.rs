@@ -19,7 +19,7 @@ use oncebox::domain::step::Step;
 use oncebox::domain::verbs::{self, Answer, Person};
 
 use super::protocol::{Fault, Protocol};
-use super::setup::{Setup, id};
+use super::setup::{Service, Setup, id};
 use super::world::{
     Attempt, Inquiry, Report, Request, Rule, Sight, Stage, Told, Verb, World, ticks,
 };
@@ -75,7 +75,7 @@ impl Shell {
         }
         let record = Arc::clone(&world.rows[number].record);
         if record.lease.is_some() {
-            world.left.takeovers = world.left.takeovers.checked_sub(1)?;
+            world.left.overruns = world.left.overruns.checked_sub(1)?;
         }
         let twins = self.twins(world, number);
         let around = Around {
@@ -202,32 +202,35 @@ impl Shell {
     }
 
     /// The gate's last check, and the first byte: `consumer::effect::Guard`.
-    pub(super) fn send(&self, world: &mut World, at: usize) {
+    pub(super) fn send(&self, world: &mut World, at: usize) -> Option<()> {
         let Attempt { lease_ends, send_before, .. } = world.attempts[at];
         if self.protocol.gate_is_open(lease_ends, send_before, world.now) {
             self.leave(world, at, world.now.after(self.setup.may_take()));
         } else {
+            world.left.overruns = world.left.overruns.checked_sub(1)?;
             let learned = Learned::NotSent(NotSent::LeaseTooShort);
             world.attempts[at].stage = Stage::Learned(Report::Attempt(learned));
         }
+        Some(())
     }
 
     pub(super) fn freeze(&self, world: &mut World, at: usize) -> Option<()> {
         let Attempt { lease_ends, send_before, .. } = world.attempts[at];
         world.left.freezes = world.left.freezes.checked_sub(1)?;
-        world.attempts[at].stage = Stage::Frozen;
+        world.attempts[at].stage =
+            Stage::Frozen { awake_by: lease_ends.after(self.setup.longest_freeze) };
         self.protocol.gate_is_open(lease_ends, send_before, world.now).then_some(())
     }
 
     pub(super) fn thaw(&self, world: &mut World, at: usize) -> Option<()> {
-        let Attempt { lease_ends, row, .. } = world.attempts[at];
-        let awake_by = lease_ends.after(self.setup.longest_freeze);
+        let Attempt { row, stage: Stage::Frozen { awake_by }, .. } = world.attempts[at] else {
+            return None;
+        };
         let until = awake_by.after(self.setup.rule.timeout);
         let until = until.min(world.now.after(self.setup.may_take()));
         // A freeze across the window's end is a residue that the README names.
-        let in_window = world.rows[row].seen_at.is_none_or(|seen| {
-            self.setup.service == super::setup::Service::Blind || self.setup.recognises(seen, until)
-        });
+        let seen_at = world.rows[row].seen_at.filter(|_| self.setup.service != Service::Blind);
+        let in_window = seen_at.is_none_or(|seen| self.setup.recognises(seen, until));
         (world.now < awake_by && in_window).then(|| self.leave(world, at, until))
     }
 
@@ -237,43 +240,26 @@ impl Shell {
         let known = row
             .seen_at
             .map_or(self.setup.recognises(until, until), |seen| self.setup.recognises(seen, until));
-        if row.open > 0 && !known {
+        if !row.unproved.is_empty() && !known {
             world.broken = Some(Rule::BlindSecondSend);
         }
-        row.open += 1;
-        row.open_until = row.open_until.max(until);
-        let request = Request { row: number, key, until, answer: None };
+        row.unproved.push(until);
+        let request = Request { row: number, key, until };
         world.attempts[at].stage = Stage::Waiting(request);
     }
 
-    /// The answer arrives.
-    pub(super) fn hear(&self, world: &mut World, at: usize, confirmed: bool) -> Option<()> {
-        let Stage::Waiting(request) = world.attempts[at].stage.clone() else { return None };
-        let answer = request.answer?;
-        let nothing = matches!(answer, Learned::Refused | Learned::NotNow { .. });
-        world.rows[request.row].open -= u8::from(nothing);
-        let learned = match answer {
-            Learned::Applied(effect) if !confirmed => {
-                world.left.unconfirmed = world.left.unconfirmed.checked_sub(1)?;
-                Learned::Unconfirmed(effect, Unconfirmed::Unreachable)
-            }
-            _ if !confirmed => return None,
-            answer => answer,
-        };
-        world.attempts[at].stage = Stage::Learned(Report::Attempt(learned));
-        Some(())
-    }
-
-    /// The answer is lost. One that came and could not be read says at least that it is over.
-    pub(super) fn give_up(&self, world: &mut World, at: usize) -> Option<()> {
-        let Stage::Waiting(mut request) = world.attempts[at].stage.clone() else { return None };
-        let why = if request.answer.is_some() { Ambiguity::Unreadable } else { Ambiguity::Broken };
-        request.until = request.until.min(world.now.after(self.setup.rule.stall_margin));
-        if request.answer.is_none() && world.now < request.until {
+    /// The worker stops waiting, and the downstream may act all the same.
+    pub(super) fn give_up(&self, world: &mut World, at: usize) {
+        let Stage::Waiting(mut request) = world.attempts[at].stage.clone() else { return };
+        let until = request.until.min(world.now.after(self.setup.rule.stall_margin));
+        let unproved = &mut world.rows[request.row].unproved;
+        unproved.iter_mut().filter(|open| **open == request.until).for_each(|open| *open = until);
+        request.until = until;
+        if world.now < until {
             world.wire.push(request);
         }
-        world.attempts[at].stage = Stage::Learned(Report::Attempt(Learned::Ambiguous(why)));
-        Some(())
+        let learned = Learned::Ambiguous(Ambiguity::Broken);
+        world.attempts[at].stage = Stage::Learned(Report::Attempt(learned));
     }
 
     /// No connection: nothing leaves, and the worker knows it.
@@ -287,7 +273,6 @@ impl Shell {
     pub(super) fn crash(&self, world: &mut World, at: usize) -> Option<()> {
         world.left.crashes = world.left.crashes.checked_sub(1)?;
         if let Stage::Waiting(request) = world.attempts.remove(at).stage
-            && request.answer.is_none()
             && world.now < request.until
         {
             world.wire.push(request);
@@ -333,6 +318,47 @@ impl Shell {
         }
         world.left.unheard = world.left.unheard.checked_sub(1)?;
         matches!(settled, Settle::Write(_)).then_some(())
+    }
+
+    /// Forgets attempts that can do nothing any more: under an old token, not marked or past the gate,
+    /// or with nothing to tell. Their tokens stay old, so that whenever they come back, the decision is
+    /// the one that is asked for here. It keeps the model small.
+    pub(super) fn forget(&self, world: &mut World) {
+        let mut at = 0;
+        while at < world.attempts.len() {
+            if self.is_spent(world, &world.attempts[at]) {
+                world.attempts.remove(at);
+            } else {
+                at += 1;
+            }
+        }
+    }
+
+    fn is_spent(&self, world: &World, attempt: &Attempt) -> bool {
+        let Attempt { row, ticket, purpose, lease_ends, send_before, .. } = attempt;
+        let record = &world.rows[*row].record;
+        if record.token == ticket.token {
+            return false;
+        }
+        let lost = |report: &Report| {
+            let settled = self.protocol.settle(record, ticket, *purpose, report, world.now);
+            matches!(settled, Settle::LostLease)
+        };
+        let unsent = |why| lost(&Report::Attempt(Learned::NotSent(why)));
+        match &attempt.stage {
+            Stage::Begun if *purpose != Purpose::Send => false,
+            Stage::Begun if self.setup.has_to_mark(*purpose, ticket.marked) => {
+                let marked = self.protocol.mark(record, ticket, Permission::Allowed, world.now);
+                matches!(marked, Marking::Lost) && unsent(NotSent::ClaimLost)
+            }
+            Stage::Begun => {
+                let open = self.protocol.gate_is_open(*lease_ends, *send_before, world.now);
+                !open && unsent(NotSent::LeaseTooShort)
+            }
+            Stage::Frozen { awake_by } => *awake_by <= world.now,
+            Stage::Waiting(_) => false,
+            Stage::Learned(report) => lost(report),
+        }
     }
 
     /// Role maintain takes an unknown record and asks: `reconcile`.
@@ -422,7 +448,7 @@ impl Shell {
         match verb {
             Verb::Reopen => {
                 row.told = false;
-                row.open = if nothing { 0 } else { row.open };
+                row.unproved.retain(|_| !nothing);
             }
             Verb::Resolve(Told::Compensated) => {
                 row.effects.iter_mut().for_each(|e| e.undone = true)

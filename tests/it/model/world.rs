@@ -18,8 +18,8 @@ pub(super) const TICK: Duration = Duration::from_secs(10);
 pub(super) const START: Timestamp = Timestamp(1_800_000_000_000_000);
 
 /// So many ticks.
-pub(super) fn ticks(count: u32) -> Duration {
-    TICK * count
+pub(super) const fn ticks(count: u32) -> Duration {
+    Duration::from_secs(10 * count as u64)
 }
 
 /// Everything that there is at one moment.
@@ -52,10 +52,9 @@ pub(super) struct Row {
     pub(super) jobs: Vec<JobFate>,
     /// When the downstream first saw a request of it.
     pub(super) seen_at: Option<Timestamp>,
-    /// Requests that left and of which nobody has proved that they came to nothing.
-    pub(super) open: u8,
-    /// Until when the downstream may act on one of those.
-    pub(super) open_until: Timestamp,
+    /// Requests that left and of which nobody has proved that they came to nothing, by the moment
+    /// until which the downstream may act on them.
+    pub(super) unproved: Vec<Timestamp>,
     /// People were told that its effect may exist, and none of them has opened it again.
     pub(super) told: bool,
     /// A person let it go beside its twin.
@@ -84,10 +83,8 @@ pub(super) enum JobFate {
 pub(super) struct Request {
     pub(super) row: usize,
     pub(super) key: String,
-    /// The downstream acts on it before then, or never.
+    /// The downstream acts on it before then, once, or never.
     pub(super) until: Timestamp,
-    /// What the downstream said; it acts once.
-    pub(super) answer: Option<Learned>,
 }
 
 /// A claim, or a poll, in a worker's memory.
@@ -108,9 +105,10 @@ pub(super) struct Attempt {
 pub(super) enum Stage {
     /// Nothing has left, nothing was asked.
     Begun,
-    /// Past the gate's last check, and frozen before the first byte.
-    Frozen,
-    /// Its request has left.
+    /// Past the gate's last check, and frozen before the first byte: it wakes up before then, or
+    /// never.
+    Frozen { awake_by: Timestamp },
+    /// Its request has left, and nobody has answered.
     Waiting(Request),
     /// It has ended; its settle is due.
     Learned(Report),
@@ -132,10 +130,10 @@ pub(super) struct Inquiry {
 }
 
 /// What may still go wrong, or be done by people: this is what bounds the model.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Budget {
-    /// Claims of records whose lease has run out.
-    pub(super) takeovers: u8,
+    /// Leases that run out before their claim has come to its send, or is settled.
+    pub(super) overruns: u8,
     /// Workers that die.
     pub(super) crashes: u8,
     /// Workers that freeze right before their first byte.
@@ -158,12 +156,42 @@ pub(super) struct Budget {
     pub(super) verbs: u8,
 }
 
+impl Budget {
+    /// Nothing goes wrong.
+    pub(super) const NONE: Self = Self {
+        overruns: 0,
+        crashes: 0,
+        freezes: 0,
+        unheard: 0,
+        deferrals: 0,
+        refusals: 0,
+        revocations: 0,
+        blanks: 0,
+        job_failures: 0,
+        unconfirmed: 0,
+        verbs: 0,
+    };
+}
+
 /// What the downstream does with a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Act {
     Make,
     Refuse,
     NotNow,
+}
+
+/// What becomes of its answer. One that is heard late is a settle that comes late.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reply {
+    /// It arrives.
+    Heard,
+    /// It arrives, and its postcondition cannot be asked.
+    Unconfirmed,
+    /// It arrives and cannot be read: that it is over is all that is known.
+    Unreadable,
+    /// It is lost.
+    Lost,
 }
 
 /// How a question is answered.
@@ -216,12 +244,10 @@ pub(super) enum Move {
     /// Awake again: the first byte leaves.
     Thaw(usize),
     /// The downstream acts on an attempt's request.
-    Serve(usize, Act),
+    Serve(usize, Act, Reply),
     /// The downstream acts on a request that nobody waits for.
     ServeLate(usize),
-    /// The answer arrives; `confirmed`: and its postcondition holds.
-    Hear { attempt: usize, confirmed: bool },
-    /// The connection breaks, or time is up: the answer is lost.
+    /// The connection breaks, or time is up, before the downstream has done anything.
     GiveUp(usize),
     /// The question of a look-up or a poll is answered.
     Look(usize, Sight),
@@ -281,12 +307,10 @@ impl Row {
 impl World {
     /// Whether something that is under way may still make an effect for `row`.
     pub(super) fn may_still_act(&self, row: usize) -> bool {
-        let live = |request: &Request| {
-            request.row == row && request.answer.is_none() && self.now < request.until
-        };
+        let live = |request: &Request| request.row == row && self.now < request.until;
         let owner = |attempt: &Attempt| match &attempt.stage {
             Stage::Waiting(request) => live(request),
-            Stage::Frozen => attempt.row == row,
+            Stage::Frozen { awake_by } => attempt.row == row && self.now < *awake_by,
             Stage::Begun | Stage::Learned(_) => false,
         };
         self.wire.iter().any(live)
@@ -305,10 +329,10 @@ impl Told {
                 Some(Finding::Applied(receipt))
             }
             Self::NotApplied => {
-                let ended = first.is_none() && !row.jobs.contains(&JobFate::Runs);
+                let ended = row.effects.is_empty() && !row.jobs.contains(&JobFate::Runs);
                 ended.then_some(Finding::NotApplied)
             }
-            Self::Compensated => first.map(|_| Finding::Compensated),
+            Self::Compensated => (!row.effects.is_empty()).then_some(Finding::Compensated),
         }
     }
 }
