@@ -97,8 +97,9 @@ comment on table oncebox.operations is 'One row a business action. Workers and m
 
 -- The sweep looks for pending records whose last message is old.
 create index operations_pending on oncebox.operations (queued_at) where status = 'pending';
--- Recovery looks for leases that ran out.
-create index operations_leased on oncebox.operations (lease_until) where lease_until is not null;
+-- Recovery looks for leases that ran out, a tool at a time; a claim counts the live ones of a tool that
+-- bounds them. The tool comes first, so that a count does not walk over what a busy tool leaves dead.
+create index operations_leased on oncebox.operations (tool_name, lease_until) where lease_until is not null;
 create index operations_ordered on oncebox.operations (tenant_id, environment, tool_name, ordering_key, order_number)
     where ordering_key is not null;
 -- Maintain looks for waiters whose turn has come, every second.

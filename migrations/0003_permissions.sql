@@ -15,7 +15,9 @@ create table oncebox.grants (
     valid_until timestamptz,
     revoked_at  timestamptz,
     granted_by  text not null check (octet_length(granted_by) between 1 and 200),
-    granted_at  timestamptz not null default clock_timestamp()
+    granted_at  timestamptz not null default clock_timestamp(),
+    revoked_by  text check (octet_length(revoked_by) between 1 and 200),
+    constraint grants_revoked_by_somebody check (revoked_by is null or revoked_at is not null)
 );
 create index grants_by_actor on oncebox.grants (tenant_id, tool_name, actor);
 comment on table oncebox.grants is 'Rows are never changed but to revoke them; the actor of a submission needs one that is in force for contracts with authorization: {grants: true}.';

@@ -85,6 +85,7 @@ pub mod store;
 pub mod broker;
 pub mod config;
 pub mod runtime;
+mod shutdown;
 pub mod telemetry;
 mod chance;
 

@@ -27,6 +27,7 @@ use crate::domain::operation::Operation;
 use crate::domain::reason::Reason;
 use crate::domain::recovery::{self, Asked};
 use crate::domain::settle::Settle;
+use crate::shutdown;
 use crate::store::{self, Connection, DatabaseUrl, Link, Loaded, StoreError};
 use crate::tool::{Call, Serving};
 
@@ -72,7 +73,7 @@ pub async fn run(
     mut shutdown: watch::Receiver<bool>,
 ) {
     let mut reconciler = Reconciler::new(&settings.database, served);
-    while !*shutdown.borrow() {
+    while !shutdown::is_asked(&shutdown) {
         match reconciler.run_once().await {
             Ok(counts) if counts == Counts::default() => {}
             Ok(Counts { asked, ended }) => info!(asked, ended, "unknown operations looked up"),
@@ -80,9 +81,7 @@ pub async fn run(
                 warn!(error = &error as &dyn std::error::Error, "not looked up; trying again");
             }
         }
-        if let Ok(Err(_)) = timeout(settings.every, shutdown.changed()).await {
-            return;
-        }
+        drop(timeout(settings.every, shutdown::asked(&mut shutdown)).await);
     }
 }
 
@@ -203,9 +202,7 @@ async fn write(
     let (row, asked) = (&loaded.operation, Asked { at: taken.now, jitter });
     let settled = match evidence {
         Some(evidence) => recovery::reconcile(row, evidence, asked, loaded.now, &serving.rule),
-        None if row.state == State::Unknown => {
-            Settle::Write(Box::new(recovery::not_askable(row)))
-        }
+        None if row.state == State::Unknown => Settle::Write(Box::new(recovery::not_askable(row))),
         None => Settle::Acknowledged,
     };
     match settled {

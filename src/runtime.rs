@@ -21,6 +21,7 @@ use crate::domain::rule::AttemptRule;
 use crate::maintain::{self, MaintainSettings};
 use crate::reconcile::{self, ReconcileSettings};
 use crate::relay::{self, RelaySettings};
+use crate::shutdown;
 use crate::store::{self, Link, Registered, StoreError};
 use crate::tool::http::HttpClient;
 use crate::tool::{
@@ -150,7 +151,7 @@ pub async fn run(
     info!(worker = roles.worker, relay = roles.relay, maintain = roles.maintain, "running");
     while let Some(ended) = running.join_next().await {
         match ended {
-            Ok(()) if *shutdown.borrow() => {}
+            Ok(()) if shutdown::is_asked(&shutdown) => {}
             Ok(()) => return Err(RuntimeError::Fault),
             Err(fault) => {
                 error!(%fault, "a role ended with a fault");
@@ -177,7 +178,7 @@ async fn reconcile(
             Ok(served) => known = Some(served.all()),
             Err(error) => {
                 warn!(error = &error as &dyn std::error::Error, "no tools yet; trying again");
-                let stopped = timeout(SERVE_AGAIN, shutdown.wait_for(|stop| *stop)).await;
+                let stopped = timeout(SERVE_AGAIN, shutdown::asked(&mut shutdown)).await;
                 if stopped.is_ok() {
                     return;
                 }

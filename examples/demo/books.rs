@@ -45,7 +45,7 @@ impl Record {
     /// The key under which the service counts this operation's effect.
     pub(crate) fn at_service(&self) -> &str {
         match self.tool.as_str() {
-            "mail.send" => &self.id,
+            "mail.send" | "tickets.import" => &self.id,
             _ => self.downstream_key.as_deref().unwrap_or_default(),
         }
     }

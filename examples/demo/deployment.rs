@@ -14,7 +14,7 @@ const DATABASE: &str = "oncebox_demo";
 const SECRET: &str = "demo:a-secret-of-the-demo-and-nothing-else";
 
 /// The example contracts, by their tools.
-const CONTRACTS: [&str; 2] = ["tickets.create", "mail.send"];
+const CONTRACTS: [&str; 4] = ["tickets.create", "mail.send", "tickets.import", "tickets.batch"];
 
 /// Whether the servers may be stopped.
 pub(crate) enum Control {

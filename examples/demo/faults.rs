@@ -71,8 +71,8 @@ pub(crate) async fn order(service: &Service) -> Result<(), Fault> {
         json!({"on": "tickets", "every": 397, "status": 422}),
         // Longer than the contract's time-out: the effect is there, the caller has gone.
         json!({"on": "tickets", "every": 499, "delay_ms_after_effect": 11_000}),
-        json!({"on": "mail", "every": 29, "drop_response": true}),
-        json!({"on": "mail", "every": 37, "status": 429, "retry_after": "1"}),
+        json!({"on": "mail", "every": 13, "drop_response": true}),
+        json!({"on": "mail", "every": 17, "status": 429, "retry_after": "1"}),
         // Every other call takes its time, as a service elsewhere would.
         json!({"delay_ms_before_effect": 25}),
     ] {

@@ -6,8 +6,9 @@ use serde_json::{Value, json};
 
 use crate::Fault;
 
-const TICKETS: u32 = 3600;
-const MAILS: u32 = 400;
+const TICKETS: u32 = 3900;
+/// Each of them waits for a person, who is a process here.
+const MAILS: u32 = 100;
 
 /// Every so many lines has its request changed later, under the key that it used.
 const CHANGED_EVERY: usize = 10;
@@ -32,7 +33,7 @@ pub(crate) fn write(run: &Path) -> Result<Input, Fault> {
     Ok(Input { file, lines, changed_file, changed })
 }
 
-/// Line `number`: each tenth is a mail, the others are tickets; two tenants take turns.
+/// Line `number`: each fortieth is a mail, the others are tickets; two tenants take turns.
 fn operation(number: u32) -> Value {
     let tenant = if number.is_multiple_of(2) { "acme" } else { "globex" };
     let (tool, step, arguments) = if number.is_multiple_of((TICKETS + MAILS) / MAILS) {

@@ -8,6 +8,7 @@
 //! It is run by `deploy/local/with-services.sh`, which brings PostgreSQL and RabbitMQ and says in
 //! `SERVICES_CONTROL` and `SERVICES_DIR` how far they may be stopped.
 
+mod approver;
 mod books;
 mod deployment;
 mod faults;
@@ -16,6 +17,7 @@ mod process;
 mod report;
 mod service;
 mod steps;
+mod stories;
 mod submitting;
 mod verdict;
 
@@ -25,6 +27,7 @@ use std::time::{Duration, Instant};
 
 use tokio::signal::unix::{SignalKind, signal};
 
+use crate::approver::Approver;
 use crate::deployment::{Control, Deployment};
 use crate::faults::Crew;
 use crate::service::Service;
@@ -74,7 +77,7 @@ async fn play() -> Result<bool, Fault> {
     let input = input::write(&deployment.run)?;
     let (service, mut service_process) = Service::start(&deployment).await?;
 
-    let step = steps.begin("migrate, make the two example contracts current");
+    let step = steps.begin("migrate, make the example contracts current");
     deployment.migrate_and_activate().await?;
     step.done("");
 
@@ -87,10 +90,19 @@ async fn play() -> Result<bool, Fault> {
     faults::order(&service).await?;
     step.done("");
 
+    let approver = Approver::start(&deployment);
     let sent = under_load(&steps, &deployment, &input, &service, &mut crew).await?;
 
     let step = steps.begin("wait until every operation has ended");
     books::until_ended(&deployment, &mut crew, &step, PATIENCE).await?;
+    step.done("");
+
+    let approved = approver.stop().await?;
+    steps.note(&format!("{approved} mails were approved by a person, one by one"));
+
+    let step = steps.begin("tell four stories: an approval, a provider's job, a twin, an unknown");
+    service.reset().await?;
+    let stories = stories::tell(&deployment, &service).await?;
     step.done("");
 
     let step = steps.begin("stop all roles: they drain and end by themselves");
@@ -99,9 +111,9 @@ async fn play() -> Result<bool, Fault> {
 
     let books = books::read(&deployment, &service).await?;
     service_process.kill().await?;
-    let checks = verdict::judge(&books, &input, &sent, &undrained);
+    let checks = verdict::judge(&books, &input, &sent, &stories, &undrained);
     let held = checks.iter().all(verdict::Check::held);
-    report::print(&deployment, &books, &sent, &checks, begun.elapsed())?;
+    report::print(&deployment, &books, &sent, &stories, &checks, begun.elapsed())?;
     if let Err(fault) = deployment.clean_up().await {
         steps.note(&format!(
             "queues and exchanges named {}… are left on the broker: {fault}",

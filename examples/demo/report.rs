@@ -9,6 +9,7 @@ use std::time::Duration;
 use crate::Fault;
 use crate::books::{Books, Record};
 use crate::deployment::{Control, Deployment};
+use crate::stories::Story;
 use crate::submitting::Sent;
 use crate::verdict::Check;
 
@@ -23,6 +24,7 @@ pub(crate) fn print(
     deployment: &Deployment,
     books: &Books,
     sent: &Sent,
+    stories: &[Story],
     checks: &[Check],
     took: Duration,
 ) -> Result<(), Fault> {
@@ -31,6 +33,13 @@ pub(crate) fn print(
     text.push('\n');
     for (what, count) in counts(books, sent) {
         writeln!(text, "  {what:<62}{count:>9}")?;
+    }
+    writeln!(text, "\n  endings with a name")?;
+    for story in stories {
+        writeln!(text, "  {}", story.what)?;
+        for line in &story.lines {
+            writeln!(text, "      {line}")?;
+        }
     }
     text.push('\n');
     for check in checks {

@@ -58,6 +58,11 @@ impl Service {
         self.call("POST", "/control", &rule.to_string()).await.map(drop)
     }
 
+    /// Takes all rules away.
+    pub(crate) async fn reset(&self) -> Result<(), Fault> {
+        self.call("POST", "/reset", "").await.map(drop)
+    }
+
     /// The journal, read by us.
     pub(crate) fn journal(&self) -> Result<Vec<Entry>, Fault> {
         let text = std::fs::read_to_string(&self.journal)?;

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::books::{Books, Record};
 use crate::input::Input;
+use crate::stories::{self, Story};
 use crate::submitting::{Envelope, ROLLBACK_EVERY, Sent, Summary};
 
 /// One promise, and what was found against it.
@@ -19,7 +20,13 @@ impl Check {
 }
 
 /// Compares the books.
-pub(crate) fn judge(books: &Books, input: &Input, sent: &Sent, undrained: &[String]) -> Vec<Check> {
+pub(crate) fn judge(
+    books: &Books,
+    input: &Input,
+    sent: &Sent,
+    stories: &[Story],
+    undrained: &[String],
+) -> Vec<Check> {
     let check = |promise, broken| Check { promise, broken };
     vec![
         check("no key has two effects", twice(books)),
@@ -33,6 +40,7 @@ pub(crate) fn judge(books: &Books, input: &Input, sent: &Sent, undrained: &[Stri
         check("every operation has ended", unended(books)),
         check("every repeated submission was absorbed", unabsorbed(sent)),
         check("every changed request under a used key was refused", unrefused(input, sent)),
+        check("every story ended as it should", stories.iter().filter_map(Story::broken).collect()),
         check("every role drained and ended when it was told to", undrained.to_vec()),
     ]
 }
@@ -91,8 +99,10 @@ fn from_nothing(books: &Books, input: &Input, sent: &Sent) -> Vec<String> {
         .map(|(id, number)| (id.as_str(), number.as_str()))
         .collect();
     let mut broken = Vec::new();
-    for record in books.records.iter().filter(|record| record.actor.as_deref() != Some("importer"))
-    {
+    let told = |record: &&Record| record.actor.as_deref() == Some(stories::ACTOR);
+    let stories = books.records.iter().filter(told).count();
+    let others = |record: &&Record| !told(record) && record.actor.as_deref() != Some("importer");
+    for record in books.records.iter().filter(others) {
         if !rows.contains_key(record.id.as_str()) {
             broken.push(format!("{} has an operation and no business row", record.key));
         }
@@ -112,7 +122,7 @@ fn from_nothing(books: &Books, input: &Input, sent: &Sent) -> Vec<String> {
             .len()
     };
     if distinct(&sent.first) != input.lines.len()
-        || books.records.len() != input.lines.len() + rows.len()
+        || books.records.len() != input.lines.len() + rows.len() + stories
     {
         let (records, lines) = (books.records.len(), input.lines.len());
         broken.push(format!("{records} operations for {lines} lines and {} rows", rows.len()));

@@ -22,6 +22,7 @@ impl Service {
         script: &Script,
     ) -> Answer {
         self.requests.fetch_add(1, Ordering::SeqCst);
+        let _at_work = self.gauge(kind).enter();
         let Some(wanted) = read(kind, headers, body) else {
             return plain(
                 StatusCode::BAD_REQUEST,

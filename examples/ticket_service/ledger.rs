@@ -131,8 +131,13 @@ impl Ledger {
         self.tickets.iter().map(|ticket| &ticket.effect)
     }
 
-    pub(crate) fn summary(&self, requests: u64) -> Value {
-        json!({"total": self.total, "by_key": self.by_key, "requests": requests})
+    pub(crate) fn summary(&self, requests: u64, most_at_once: &Value) -> Value {
+        json!({
+            "total": self.total,
+            "by_key": self.by_key,
+            "requests": requests,
+            "most_at_once": most_at_once,
+        })
     }
 
     fn record(&mut self, effect: &Effect) {

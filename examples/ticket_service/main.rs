@@ -14,7 +14,7 @@
 //! | `POST /v1/data/oncebox/allow` `{"input": {"actor": …, …}}` | 200 `{"result": true}` |
 //! | `GET /queues/QUEUE/open` | 200 |
 //! | `GET /tickets/ID/verified`, `GET /tickets/verified?key=K`, `?reference=R` | 200 when there is such a ticket, else 404 |
-//! | `GET /effects` | `{total, by_key, requests}`; an effect counts under its `Idempotency-Key` (tickets), else its reference, else its subject |
+//! | `GET /effects` | `{total, by_key, requests, most_at_once}`; an effect counts under its `Idempotency-Key` (tickets), else its reference, else its subject |
 //! | `GET /calls` | `{call: {subject: n}}`, every call counted as it arrived |
 //! | `GET /jobs` | `{job: {key, state}}` |
 //! | `GET /inputs` | the last inputs of the policy, oldest first |
@@ -31,6 +31,7 @@ mod job_calls;
 mod policy;
 mod control;
 mod calls;
+mod gauge;
 mod faults;
 mod answers;
 mod ledger;

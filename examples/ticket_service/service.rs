@@ -9,11 +9,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
 use hyper::{HeaderMap, Method, Request, StatusCode};
+use serde_json::json;
 
 use crate::answers::{Answer, distort, json_answer, pause, plain, refuse};
 use crate::calls::{Call, Counts};
 use crate::control::Settings;
 use crate::faults::{Faults, Rule};
+use crate::gauge::Gauge;
 use crate::jobs::Jobs;
 use crate::journal::Journal;
 use crate::ledger::{By, Kind, Ledger};
@@ -35,6 +37,8 @@ pub(crate) struct Service {
     /// Calls that were to make an effect, well-formed or not; a duplicate counts.
     pub(crate) requests: AtomicU64,
     counts: Counts,
+    tickets: Gauge,
+    mails: Gauge,
     deduplicate: bool,
 }
 
@@ -63,6 +67,8 @@ impl Service {
             inputs: Inputs::default(),
             requests: AtomicU64::new(0),
             counts: Counts::default(),
+            tickets: Gauge::default(),
+            mails: Gauge::default(),
             deduplicate,
         })
     }
@@ -109,7 +115,9 @@ impl Service {
         let told = match (method, path) {
             (&Method::GET, ["effects"]) => {
                 let requests = self.requests.load(Ordering::SeqCst);
-                self.ledger().summary(requests)
+                let most_at_once =
+                    json!({"tickets": self.tickets.most(), "mail": self.mails.most()});
+                self.ledger().summary(requests, &most_at_once)
             }
             (&Method::GET, ["calls"]) => self.counts.summary(),
             (&Method::GET, ["jobs"]) => self.jobs().summary(),
@@ -151,6 +159,14 @@ impl Service {
     /// Whether a request with these headers is done at most once.
     pub(crate) fn deduplicates(&self, headers: &HeaderMap) -> bool {
         self.deduplicate && headers.contains_key("idempotency-key")
+    }
+
+    /// The calls in work that make effects of this kind.
+    pub(crate) fn gauge(&self, kind: Kind) -> &Gauge {
+        match kind {
+            Kind::Ticket => &self.tickets,
+            Kind::Mail => &self.mails,
+        }
     }
 
     pub(crate) fn ledger(&self) -> MutexGuard<'_, Ledger> {

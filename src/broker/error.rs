@@ -83,21 +83,6 @@ pub enum BrokerError {
 }
 
 impl BrokerError {
-    /// Whether the connection has to be replaced before anything can be tried again.
-    #[must_use]
-    pub fn needs_new_connection(&self) -> bool {
-        match self {
-            Self::Connect { .. } | Self::ConnectionLost { .. } => true,
-            Self::Settings { .. }
-            | Self::Refused { .. }
-            | Self::ChannelClosed { .. }
-            | Self::Timeout { .. }
-            | Self::Blocked
-            | Self::Differs { .. }
-            | Self::Missing { .. } => false,
-        }
-    }
-
     /// Reads an error that came back from a request on a channel.
     pub(super) fn from_lapin(error: &lapin::Error, action: &'static str) -> Self {
         match error.kind() {

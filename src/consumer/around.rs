@@ -14,9 +14,11 @@ use crate::domain::contract::Contract;
 use crate::domain::fingerprint::twin_digest;
 use crate::domain::json::Json;
 use crate::domain::operation::{Operation, Timestamp};
-use crate::domain::permission::{ApprovalState, Grant, Permission, approval_needed, granted, permission};
+use crate::domain::permission::{
+    ApprovalState, Grant, Permission, approval_needed, granted, permission,
+};
+use crate::store::{self, Connection, Grantee, Loaded, StoreError, TwinAsk};
 use crate::tool::Serving;
-use crate::store::{self, ApprovalRow, Connection, Grantee, Loaded, StoreError, TwinAsk};
 
 /// A locked record with what this worker knows of its contract.
 #[derive(Debug)]
@@ -48,13 +50,15 @@ impl Candidate {
         let digest = match &record.twin {
             Some(twin) if twin.released => return None,
             Some(twin) => twin.digest.clone(),
-            None => twin_digest(&record.tenant, &record.environment, &record.tool, &material.digests),
+            None => {
+                twin_digest(&record.tenant, &record.environment, &record.tool, &material.digests)
+            }
         };
         let ask = TwinAsk { operation: record.id, digest, opened_at: record.opened_at, within };
         (!record.may_have_been_sent()).then_some(ask)
     }
 
-    fn need(&self) -> Need<'_> {
+    pub(super) fn need(&self) -> Need<'_> {
         let contract = self.serving.as_ref().map(|serving| &serving.contract.contract);
         match (contract, &self.examined) {
             (Some(contract), Some(examined)) => {
@@ -72,6 +76,7 @@ pub(super) struct Need<'a> {
     arguments: Option<&'a Json>,
     grant: bool,
     approval: bool,
+    permission: bool,
 }
 
 impl<'a> Need<'a> {
@@ -82,12 +87,20 @@ impl<'a> Need<'a> {
             operation,
             arguments: Some(arguments),
             grant: contract.asks_grants(),
-            approval: approval.is_some_and(|approval| approval_needed(approval, arguments)),
+            approval: approval.is_some_and(|approval| {
+                approval_needed(approval, arguments, &contract.fingerprint)
+            }),
+            permission: contract.authorization.is_some(),
         }
     }
 
+    /// Whether a send needs somebody's permission at all, the database's or another's.
+    pub(super) fn asks(&self) -> bool {
+        self.permission || self.approval
+    }
+
     fn nothing(operation: &'a Operation) -> Self {
-        Self { operation, arguments: None, grant: false, approval: false }
+        Self { operation, arguments: None, grant: false, approval: false, permission: false }
     }
 
     fn grantee(&self) -> Option<Grantee> {
@@ -101,7 +114,7 @@ impl<'a> Need<'a> {
 #[derive(Debug, Default)]
 pub(super) struct Permits {
     grants: HashMap<Grantee, Vec<Grant>>,
-    approvals: HashMap<Uuid, ApprovalRow>,
+    approvals: HashMap<Uuid, ApprovalState>,
 }
 
 impl Permits {
@@ -122,28 +135,19 @@ impl Permits {
     }
 
     /// Whether the operation of `need` may be sent at `now`.
-    pub(super) fn permission(&self, need: &Need<'_>, now: Timestamp, margin: Duration) -> Permission {
+    pub(super) fn permission(
+        &self,
+        need: &Need<'_>,
+        now: Timestamp,
+        margin: Duration,
+    ) -> Permission {
         let grants = || {
             let known = need.grantee().and_then(|grantee| self.grants.get(&grantee));
             let arguments = need.arguments.unwrap_or(&Json::Null);
             granted(known.map_or(&[][..], Vec::as_slice), arguments)
         };
-        let opened_at = need.operation.opened_at;
-        let approval = || self.approvals.get(&need.operation.id).and_then(|row| row.since(opened_at));
+        let approval = || self.approvals.get(&need.operation.id).copied();
         permission(need.grant.then(grants), need.approval.then(approval), now, margin)
-    }
-}
-
-impl ApprovalRow {
-    /// Where the approval stands for an operation that was opened at `opened_at`: an answer from
-    /// before counts only while it allows.
-    fn since(&self, opened_at: Timestamp) -> Option<ApprovalState> {
-        match self.state {
-            ApprovalState::Approved { .. } => Some(self.state),
-            ApprovalState::Requested | ApprovalState::Denied | ApprovalState::Withdrawn => {
-                (self.requested_at >= opened_at).then_some(self.state)
-            }
-        }
     }
 }
 

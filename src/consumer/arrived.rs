@@ -11,6 +11,10 @@ use crate::store::{DeadLetter, letter_id};
 /// How long a busy row is asked for again inside the process before its message is put off.
 const BUSY_FOR: Duration = Duration::from_secs(1);
 
+/// How long a delivery is held for a tool that all processes together have filled, before its message
+/// is put off: far below the broker's ack time-out, and longer than a short queue takes.
+const HELD_FOR: Duration = Duration::from_secs(30);
+
 /// A delivery that names a record.
 #[derive(Debug)]
 pub(super) struct Arrived {
@@ -20,6 +24,8 @@ pub(super) struct Arrived {
     pub(super) key: String,
     pub(super) message: IncomingMessage,
     pub(super) handle: AckHandle,
+    came: Instant,
+    found_no_place: bool,
     busy_since: Option<Instant>,
 }
 
@@ -37,6 +43,8 @@ impl Arrived {
                 key: envelope.operation_key,
                 message,
                 handle,
+                came: Instant::now(),
+                found_no_place: false,
                 busy_since: None,
             }),
             Err(unreadable) => Err(Box::new((letter(&message, unreadable.reason), handle))),
@@ -52,6 +60,16 @@ impl Arrived {
     /// Its row was busy. Says whether it has been busy long enough.
     pub(super) fn busy_too_long(&mut self) -> bool {
         self.busy_since.get_or_insert_with(Instant::now).elapsed() > BUSY_FOR
+    }
+
+    /// All processes together had as many of its tool's effects as there may be.
+    pub(super) fn found_no_place(&mut self) {
+        self.found_no_place = true;
+    }
+
+    /// Whether it has been here, without a place, long enough. What was never asked for may need none.
+    pub(super) fn held_too_long(&self) -> bool {
+        self.found_no_place && self.came.elapsed() > HELD_FOR
     }
 }
 

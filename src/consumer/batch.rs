@@ -18,6 +18,9 @@ pub(super) const BUSY_AGAIN: Duration = Duration::from_millis(50);
 /// How long a message is put off whose row stays busy.
 pub(super) const BUSY_LATER: Duration = Duration::from_secs(1);
 
+/// How long a message is put off whose tool all processes together have filled.
+pub(super) const FULL_LATER: Duration = Duration::from_secs(5);
+
 /// The next batch: `busy` and what has come since, waited for. Empty: the last sender is gone and
 /// nothing is left.
 pub(super) async fn next<T>(from: &mut mpsc::Receiver<T>, mut busy: Vec<T>, most: usize) -> Vec<T> {

@@ -2,23 +2,27 @@
 //!
 //! A row that is busy never delays the batch: it is passed over, and asked for again.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use uuid::Uuid;
 
-use super::arrived::Arrived;
 use super::around::{Candidate, Known};
+use super::arrived::Arrived;
 use super::served::Served;
-use crate::domain::claim::{Around, Claim, Claimant, Predecessor, Recomputed, Run, decide};
+use super::share::Share;
+use crate::domain::claim::{
+    Around, Claim, Claimant, Predecessor, Purpose, Recomputed, Run, decide,
+};
 use crate::domain::json::{Json, JsonLimits};
 use crate::domain::lifecycle::State;
 use crate::domain::operation::{Operation, Timestamp};
 use crate::domain::parking::park;
+use crate::domain::places::Places;
 use crate::domain::reason::Reason;
 use crate::domain::step::Step;
-use crate::store::{self, Connection, DeadLetter, Loaded, Noted, StoreError};
+use crate::store::{self, Connection, DeadLetter, LiveClaims, Loaded, Noted, StoreError};
 use crate::tool::{DownstreamSecret, Serving};
 
 /// When a worker without the version looks whether another has it.
@@ -36,6 +40,12 @@ pub(super) struct Claiming {
     pub(super) limits: JsonLimits,
 }
 
+impl Claiming {
+    fn share(&self, tool: &str) -> Option<&Share> {
+        self.served.lane(tool).and_then(|lane| lane.share())
+    }
+}
+
 /// What is to be done with a delivery, once the transaction has committed.
 #[derive(Debug)]
 pub(super) enum Verdict {
@@ -47,6 +57,8 @@ pub(super) enum Verdict {
     Busy,
     /// Ask again when nothing else runs here.
     Alone,
+    /// All processes together have as many of its tool's effects as there may be: it stays unclaimed.
+    Full,
 }
 
 /// A claim that leads to an attempt.
@@ -65,6 +77,17 @@ struct Plan {
     notes: Vec<Noted>,
     later: Vec<Uuid>,
     letters: Vec<DeadLetter>,
+    bounded: HashMap<String, Bounded>,
+}
+
+/// What a tool whose contract bounds all processes has left, and what became of those who asked.
+#[derive(Debug)]
+struct Bounded {
+    places: Places,
+    live: Option<LiveClaims>,
+    freed_before: u64,
+    started: bool,
+    refused: bool,
 }
 
 /// Claims what `asks` name. The verdicts hold only once the caller has committed.
@@ -87,6 +110,9 @@ pub(super) async fn claim(
     let predecessors = store::predecessors(connection, &ordered).await?;
     let candidates: Vec<Candidate> =
         locked.into_iter().map(|loaded| Candidate::of(loaded, claiming)).collect();
+    // Counted before twins are asked for: those rows are the last that a claim takes, and the only
+    // ones that it waits for.
+    plan.count(connection, &candidates, claiming).await?;
     let known = Known::read(connection, &candidates).await?;
     let mut unserved = Vec::new();
     for candidate in candidates {
@@ -108,6 +134,7 @@ pub(super) async fn claim(
         }
     }
     plan.without_version(connection, unserved).await?;
+    plan.tell(claiming);
     plan.write(connection).await
 }
 
@@ -138,6 +165,13 @@ pub(super) fn is_free(record: &Operation, now: Timestamp) -> bool {
     polled || (is_claimable(record) && !waits && !record.leased_at(now))
 }
 
+/// Whether a claim of this worker may come of it, which a tool's bound counts. What is only polled
+/// owns no claim.
+fn may_be_claimed(candidate: &Candidate) -> bool {
+    let Loaded { operation, now, .. } = &candidate.loaded;
+    candidate.serving.is_some() && is_claimable(operation) && is_free(operation, *now)
+}
+
 impl Plan {
     fn ack(&mut self, operation: Uuid) {
         self.verdicts.insert(operation, Verdict::Ack);
@@ -145,6 +179,10 @@ impl Plan {
 
     fn busy(&mut self, operation: Uuid) {
         self.verdicts.insert(operation, Verdict::Busy);
+    }
+
+    fn full(&mut self, operation: Uuid) {
+        self.verdicts.insert(operation, Verdict::Full);
     }
 
     /// What could not be locked is busy, or has no record: never claimed, kept for an operator.
@@ -172,6 +210,78 @@ impl Plan {
         Ok(())
     }
 
+    /// Counts the live claims of the tools that bound them, for records that may be claimed now. Nobody
+    /// waits for another worker's count: what it concerns is asked again in a moment, and other
+    /// tools' records are not kept locked meanwhile.
+    async fn count(
+        &mut self,
+        connection: &mut Connection,
+        candidates: &[Candidate],
+        claiming: &Claiming,
+    ) -> Result<(), StoreError> {
+        let records = candidates.iter().filter(|candidate| may_be_claimed(candidate));
+        let tools: BTreeSet<&str> =
+            records.map(|candidate| candidate.loaded.operation.tool.as_str()).collect();
+        for (tool, share) in
+            tools.into_iter().filter_map(|tool| Some((tool, claiming.share(tool)?)))
+        {
+            let bounded = Bounded {
+                places: Places::NONE,
+                live: None,
+                freed_before: share.freed_so_far(),
+                started: false,
+                refused: false,
+            };
+            self.bounded.insert(tool.to_owned(), bounded);
+        }
+        if self.bounded.is_empty() {
+            return Ok(());
+        }
+        let tools: Vec<String> = self.bounded.keys().cloned().collect();
+        let held = store::lock_claims(connection, &tools).await?;
+        let counted = store::live_claims(connection, &held, &claiming.owner).await?;
+        for tool in held {
+            let live = counted.get(&tool).copied().unwrap_or_default();
+            if let (Some(bounded), Some(share)) =
+                (self.bounded.get_mut(&tool), claiming.share(&tool))
+            {
+                bounded.places = Places::left(share.total, live.all());
+                bounded.live = Some(live);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the tool has a place left, or does not bound them.
+    fn has_place(&mut self, tool: &str) -> bool {
+        let Some(bounded) = self.bounded.get_mut(tool) else { return true };
+        bounded.refused |= bounded.places.full();
+        !bounded.places.full()
+    }
+
+    /// The same, and takes it. A poll owns no claim and needs none.
+    fn takes_place(&mut self, tool: &str, purpose: Purpose) -> bool {
+        match purpose {
+            Purpose::Poll => return true,
+            Purpose::Send | Purpose::LookUp => {}
+        }
+        let Some(bounded) = self.bounded.get_mut(tool) else { return true };
+        let taken = bounded.places.take();
+        bounded.started |= taken;
+        bounded.refused |= !taken;
+        taken
+    }
+
+    /// Tells the worker's view of each tool. It is a hint: it may be told before the commit.
+    fn tell(&self, claiming: &Claiming) {
+        for (tool, bounded) in &self.bounded {
+            if let Some(share) = claiming.share(tool) {
+                let Bounded { live, freed_before, refused, started, .. } = *bounded;
+                share.counted(live, freed_before, refused, started);
+            }
+        }
+    }
+
     /// Whether a delivery names the record by its tenant and key; those that do not are kept.
     fn right_ones(&mut self, record: &Operation, deliveries: &[&Arrived]) -> bool {
         let names = |ask: &&&Arrived| ask.tenant == record.tenant && ask.key == record.key;
@@ -188,6 +298,7 @@ impl Plan {
         alone: bool,
         unserved: &mut Vec<Loaded>,
     ) {
+        let asks = candidate.need().asks();
         let Candidate { loaded, serving, examined } = candidate;
         let record = &loaded.operation;
         let Some(serving) = serving else {
@@ -201,11 +312,18 @@ impl Plan {
         };
         let recomputed =
             examined.as_ref().map_or(Recomputed::Invalid, |e| Recomputed::Valid(&e.material));
-        let key = claiming.secret.key(&record.key);
+        let key = || claiming.secret.key(&record.key);
         let claimant = Claimant { owner: &claiming.owner, alone, downstream_key: &key };
         let id = record.id;
         match decide(record, recomputed, around, loaded.now, &serving.rule, &claimant) {
-            Claim::Run(run) => {
+            Claim::Run(run) if !self.takes_place(&record.tool, run.purpose) => self.full(id),
+            // It is not given the worker to itself before there is a place for it.
+            Claim::Alone if !self.has_place(&record.tool) => self.full(id),
+            Claim::Run(mut run) => {
+                // Folded, the claim is the send's own check; else its mark is.
+                if asks && run.purpose == Purpose::Send && run.ticket.marked {
+                    run.step = run.step.authorized();
+                }
                 let arguments = examined.map_or(Json::Null, |examined| examined.arguments);
                 self.steps.push(run.step.clone());
                 let started = Started { run: *run, serving, arguments };

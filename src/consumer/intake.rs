@@ -1,7 +1,8 @@
 //! From the broker to claims: no more is claimed than can start now.
 //!
 //! Deliveries wait here, unclaimed, until their tool has room. A busy row is asked for again after a
-//! moment; after a second its message is put off in the database and acked.
+//! moment; after a second its message is put off in the database and acked. What finds no place under
+//! its contract's bound over all processes stays here unclaimed, for half a minute at most.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -13,11 +14,12 @@ use tracing::{error, warn};
 use uuid::Uuid;
 
 use super::arrived::Arrived;
-use super::batch::{BUSY_AGAIN, BUSY_LATER};
+use super::batch::{BUSY_AGAIN, BUSY_LATER, FULL_LATER};
 use super::claim::{self, Claiming, Verdict};
 use super::start::Starter;
 use super::{Stop, WorkerSettings, ack_all, pause, refused};
 use crate::broker::{AckHandle, Broker, Consumer, Delivery, SilentQueues};
+use crate::chance;
 use crate::store::{self, DeadLetter, Link, StoreError};
 
 /// The worker's hands: what has arrived and is not claimed.
@@ -34,6 +36,8 @@ pub(super) struct Intake {
     solitary: bool,
     /// Rung when there is room again.
     room: Arc<Notify>,
+    /// When room was last looked for.
+    looked: Instant,
     silent: SilentQueues,
     stop: Stop,
 }
@@ -56,6 +60,7 @@ impl Intake {
             busy: VecDeque::new(),
             alone: VecDeque::new(),
             solitary: false,
+            looked: Instant::now(),
             silent: SilentQueues::default(),
             stop,
         }
@@ -156,7 +161,7 @@ impl Intake {
     /// Waits until a busy row is to be asked for again, or a tool's pause ends.
     async fn next_try(&self) {
         let busy = self.busy.front().map(|(at, _)| *at);
-        match busy.into_iter().chain(self.claiming.served.next_opening()).min() {
+        match busy.into_iter().chain(self.claiming.served.next_opening(self.looked)).min() {
             Some(at) => sleep_until(at).await,
             None => std::future::pending().await,
         }
@@ -165,6 +170,7 @@ impl Intake {
     /// Claims and starts until nothing more can start.
     async fn start_what_can(&mut self) -> Result<(), StoreError> {
         self.busy_again();
+        self.looked = Instant::now();
         let idle = self.claiming.served.running() == 0;
         self.solitary &= !idle;
         if idle && let Some(arrived) = self.alone.pop_front() {
@@ -179,6 +185,7 @@ impl Intake {
             return Ok(());
         }
         loop {
+            self.looked = Instant::now();
             let startable = self.startable();
             if startable.is_empty() {
                 return Ok(());
@@ -283,7 +290,7 @@ impl Intake {
     async fn find_out(&mut self, mut verdicts: HashMap<Uuid, Verdict>) -> HashMap<Uuid, Verdict> {
         let runs = verdicts.iter().filter_map(|(id, verdict)| match verdict {
             Verdict::Run(started) => Some((*id, started.run.ticket.token.0)),
-            Verdict::Ack | Verdict::Busy | Verdict::Alone => None,
+            Verdict::Ack | Verdict::Busy | Verdict::Alone | Verdict::Full => None,
         });
         let planned: Vec<(Uuid, i64)> = runs.collect();
         let owner = self.claiming.owner.clone();
@@ -329,7 +336,7 @@ impl Intake {
         mut verdicts: HashMap<Uuid, Verdict>,
         asked: Instant,
     ) -> Result<(), StoreError> {
-        let (mut acks, mut put_off) = (Vec::new(), Vec::new());
+        let (mut acks, mut put_off, mut full) = (Vec::new(), Vec::new(), Vec::new());
         for mut arrived in asks {
             let operation = arrived.operation;
             // A second delivery of the same operation in one batch finds its verdict taken: in flight.
@@ -354,23 +361,51 @@ impl Intake {
                     verdicts.insert(operation, Verdict::Ack);
                     self.alone.push_back(arrived);
                 }
+                Some(Verdict::Full) => {
+                    verdicts.insert(operation, Verdict::Full);
+                    arrived.found_no_place();
+                    full.push(arrived);
+                }
             }
         }
         ack_all(acks).await;
-        self.put_off(put_off).await
+        let held = self.wait_for_places(full);
+        let busy = self.put_off(put_off, BUSY_LATER).await;
+        let full = self.put_off(held, FULL_LATER.mul_f64(0.5 + chance::sample())).await;
+        busy.and(full)
     }
 
-    /// Writes a delayed message for what stays busy, and acks.
-    async fn put_off(&mut self, arrived: Vec<Arrived>) -> Result<(), StoreError> {
+    /// Keeps what found no place; hands out what has been held too long. No more of the tool is asked
+    /// for until there may be a place, and what the broker holds for it stays there.
+    ///
+    /// It goes to the end: what needs no place, such as the poll of a provider's job, is not to wait
+    /// behind it until there is one.
+    fn wait_for_places(&mut self, full: Vec<Arrived>) -> Vec<Arrived> {
+        let tools: HashSet<String> =
+            full.iter().map(|arrived| arrived.message.tool.clone()).collect();
+        for arrived in full {
+            self.waiting.entry(arrived.message.tool.clone()).or_default().push_back(arrived);
+        }
+        let mut held = Vec::new();
+        for tool in tools {
+            let waiting = self.waiting.remove(&tool).unwrap_or_default();
+            let (long, short): (VecDeque<_>, VecDeque<_>) =
+                waiting.into_iter().partition(Arrived::held_too_long);
+            held.extend(long);
+            self.waiting.insert(tool, short);
+        }
+        held
+    }
+
+    /// Writes a message delayed by `wait` for what cannot be claimed now, and acks.
+    async fn put_off(&mut self, arrived: Vec<Arrived>, wait: Duration) -> Result<(), StoreError> {
         if arrived.is_empty() {
             return Ok(());
         }
         let ids: Vec<Uuid> = arrived.iter().map(|arrived| arrived.operation).collect();
         let written = self
             .link
-            .transaction(async |connection| {
-                store::enqueue_later(connection, &ids, BUSY_LATER).await
-            })
+            .transaction(async |connection| store::enqueue_later(connection, &ids, wait).await)
             .await;
         if let Err(error) = written {
             self.put_back(arrived);

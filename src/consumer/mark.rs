@@ -17,8 +17,8 @@ use crate::domain::attempt::Denial;
 use crate::domain::claim::{Marking, Ticket, mark_sent};
 use crate::domain::json::Json;
 use crate::domain::operation::Token;
-use crate::tool::Serving;
 use crate::store::{self, DatabaseUrl, Link, Loaded, StoreError};
+use crate::tool::Serving;
 
 /// Marks of one transaction, at most.
 const BATCH: usize = 200;
@@ -91,10 +91,7 @@ struct Outcomes {
     busy: HashSet<Uuid>,
 }
 
-async fn mark(
-    connection: &mut store::Connection,
-    asks: &[ToMark],
-) -> Result<Outcomes, StoreError> {
+async fn mark(connection: &mut store::Connection, asks: &[ToMark]) -> Result<Outcomes, StoreError> {
     let by_id: HashMap<Uuid, &ToMark> = asks.iter().map(|ask| (ask.operation, ask)).collect();
     let ids: Vec<Uuid> = by_id.keys().copied().collect();
     let Locked { rows, busy } = batch::lock(connection, &ids).await?;
@@ -114,7 +111,9 @@ async fn mark(
         let permission = permits.permission(need, loaded.now, ask.serving.rule.margin);
         let became = match mark_sent(&loaded.operation, &ask.ticket, permission, loaded.now) {
             Marking::Write(step) => {
-                steps.push(step);
+                // One that was marked before says nothing again.
+                let says = need.asks() && !step.trace.is_empty();
+                steps.push(if says { step.authorized() } else { *step });
                 Marked::Yes
             }
             Marking::Lost => Marked::Lost,
@@ -122,6 +121,6 @@ async fn mark(
         };
         marked.insert((ask.operation, ask.ticket.token), became);
     }
-    store::write(connection, &steps.iter().map(|step| &**step).collect::<Vec<_>>()).await?;
+    store::write(connection, &steps.iter().collect::<Vec<_>>()).await?;
     Ok(Outcomes { marked, busy })
 }

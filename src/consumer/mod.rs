@@ -21,6 +21,7 @@ mod intake;
 mod lease;
 mod mark;
 mod served;
+mod share;
 mod settle;
 mod start;
 mod transact;
@@ -39,6 +40,7 @@ use crate::domain::json::JsonLimits;
 use crate::domain::lifecycle::State;
 use crate::domain::reason::Reason;
 use crate::domain::step::Step;
+use crate::shutdown;
 use crate::store::{DatabaseUrl, StoreError};
 use crate::tool::DownstreamSecret;
 use claim::Claiming;
@@ -193,14 +195,13 @@ struct Stop {
 
 impl Stop {
     fn is_asked(&self) -> bool {
-        let told = *self.shutdown.borrow() || *self.blown.borrow();
-        told || self.shutdown.has_changed().is_err()
+        shutdown::is_asked(&self.shutdown) || *self.blown.borrow()
     }
 
     /// Waits until it has to. Safe to drop and call again. A sender that is gone asks, too.
     async fn asked(&mut self) {
         tokio::select! {
-            _ = self.shutdown.wait_for(|stop| *stop) => {}
+            () = shutdown::asked(&mut self.shutdown) => {}
             _ = self.blown.wait_for(|stop| *stop) => {}
         }
     }

@@ -9,6 +9,8 @@ use std::sync::{Mutex, PoisonError};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::share::Share;
+use crate::domain::claim::Purpose;
 use crate::tool::Serving;
 
 /// How long a tool pauses after 401 or 403: credentials do not come back by hammering.
@@ -27,20 +29,29 @@ pub struct Served {
 #[derive(Debug)]
 pub(super) struct Lane {
     limit: u32,
+    /// Its part in what all processes may do at once, where the contract bounds that.
+    share: Option<Share>,
     running: AtomicU32,
+    /// Of these, polls: they own no claim, so that they have no part in the share.
+    polling: AtomicU32,
     closed_until: Mutex<Option<Instant>>,
     freed: Arc<Notify>,
 }
 
 impl Served {
-    /// Adds a version. The tool's share of the process is the largest that a version asks for.
+    /// Adds a version. The tool's share of the process is the largest that a version asks for, the
+    /// bound over all processes the smallest: the downstream is the same for all of them.
     pub fn add(&mut self, serving: Serving) {
         let contract = &serving.contract.contract;
         let (tool, version) = (contract.tool.to_string(), contract.version.to_string());
-        let limit =
-            contract.concurrency.process.max(self.lanes.get(&tool).map_or(1, |lane| lane.limit));
-        let (running, closed_until) = (AtomicU32::new(0), Mutex::new(None));
-        let lane = Lane { limit, running, closed_until, freed: Arc::clone(&self.freed) };
+        let earlier = self.lanes.get(&tool);
+        let limit = contract.concurrency.process.max(earlier.map_or(1, |lane| lane.limit));
+        let total = earlier.and_then(|lane| lane.share()).map(|share| share.total);
+        let total = contract.concurrency.total.into_iter().chain(total).min();
+        let share = total.map(Share::new);
+        let (running, polling) = (AtomicU32::new(0), AtomicU32::new(0));
+        let (closed_until, freed) = (Mutex::new(None), Arc::clone(&self.freed));
+        let lane = Lane { limit, share, running, polling, closed_until, freed };
         self.lanes.insert(tool.clone(), Arc::new(lane));
         self.versions.insert((tool, version), Arc::new(serving));
     }
@@ -65,8 +76,10 @@ impl Served {
 
     /// Each tool with the number of deliveries to hold: what runs, and as much again to go on with.
     pub(super) fn prefetches(&self) -> Vec<(String, u16)> {
-        let prefetch =
-            |lane: &Lane| u16::try_from(lane.limit.saturating_mul(2)).unwrap_or(u16::MAX);
+        let prefetch = |lane: &Lane| {
+            let most = lane.share().map_or(lane.limit, |share| lane.limit.min(share.total));
+            u16::try_from(most.saturating_mul(2)).unwrap_or(u16::MAX)
+        };
         self.lanes.iter().map(|(tool, lane)| (tool.clone(), prefetch(lane))).collect()
     }
 
@@ -85,10 +98,15 @@ impl Served {
         self.lanes.values().map(|lane| lane.running.load(Ordering::Acquire)).sum()
     }
 
-    /// When the next pause ends, if a tool pauses: nothing else would wake what waits for it.
-    pub(super) fn next_opening(&self) -> Option<Instant> {
-        let now = Instant::now();
-        self.lanes.values().filter_map(|lane| lane.closed_until().filter(|at| *at > now)).min()
+    /// When the first pause after `since` ends, or a view of a bounded tool is old: nothing else would
+    /// wake what waits for it. `since` is when room was last looked for, so that an end which passed
+    /// in between is not missed.
+    pub(super) fn next_opening(&self, since: Instant) -> Option<Instant> {
+        let openings = |lane: &Arc<Lane>| {
+            let old_at = lane.share().and_then(Share::old_at);
+            lane.closed_until().into_iter().chain(old_at).filter(|at| *at > since).min()
+        };
+        self.lanes.values().filter_map(openings).min()
     }
 }
 
@@ -101,16 +119,26 @@ impl Lane {
             Some(_) => 1,
             None => self.limit,
         };
-        limit.saturating_sub(running)
+        let here = limit.saturating_sub(running);
+        let claimed = running.saturating_sub(self.polling.load(Ordering::Acquire));
+        self.share().map_or(here, |share| here.min(share.room(claimed)))
+    }
+
+    pub(super) fn share(&self) -> Option<&Share> {
+        self.share.as_ref()
     }
 
     fn closed_until(&self) -> Option<Instant> {
         *self.closed_until.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn begin(self: &Arc<Self>) -> Running {
+    pub(super) fn begin(self: &Arc<Self>, purpose: Purpose) -> Running {
         self.running.fetch_add(1, Ordering::AcqRel);
-        Running(Arc::clone(self))
+        let polls = purpose == Purpose::Poll;
+        if polls {
+            self.polling.fetch_add(1, Ordering::AcqRel);
+        }
+        Running { lane: Arc::clone(self), polls }
     }
 
     /// The downstream does not accept our credentials: stop claiming for a while.
@@ -127,17 +155,25 @@ impl Lane {
 
 /// One operation's place in its tool's share, until dropped.
 #[derive(Debug)]
-pub(super) struct Running(Arc<Lane>);
+pub(super) struct Running {
+    lane: Arc<Lane>,
+    polls: bool,
+}
 
 impl Running {
     pub(super) fn lane(&self) -> &Lane {
-        &self.0
+        &self.lane
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.0.running.fetch_sub(1, Ordering::AcqRel);
-        self.0.freed.notify_one();
+        self.lane.running.fetch_sub(1, Ordering::AcqRel);
+        if self.polls {
+            self.lane.polling.fetch_sub(1, Ordering::AcqRel);
+        } else if let Some(share) = self.lane.share() {
+            share.freed();
+        }
+        self.lane.freed.notify_one();
     }
 }

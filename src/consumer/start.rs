@@ -18,7 +18,7 @@ use crate::broker::AckHandle;
 use crate::domain::attempt::Learned;
 use crate::domain::claim::{Purpose, Ticket};
 use crate::domain::rule::AttemptRule;
-use crate::tool::{Call, ToolKind, Serving};
+use crate::tool::{Call, Serving, ToolKind};
 
 /// A claim on its way to its settle.
 pub(super) struct Begun {
@@ -60,7 +60,7 @@ impl Starter {
         let (ticket, rule, purpose) = (run.ticket, serving.rule, run.purpose);
         let window_ends = run.send_within.map(|within| asked + within);
         let record = run.step.record;
-        let Some(running) = self.served.lane(&record.tool).map(|lane| lane.begin()) else {
+        let Some(running) = self.served.lane(&record.tool).map(|lane| lane.begin(purpose)) else {
             return;
         };
         let call = Call::of(record, arguments, ticket.is_resend());

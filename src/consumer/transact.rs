@@ -181,7 +181,8 @@ async fn effects(
         let how = match made {
             Ok(effect) => match commit(&loaded.operation, &one.ticket, &effect, loaded.now) {
                 Some(step) => {
-                    steps.push(step);
+                    let asks = one.need(&loaded.operation).asks();
+                    steps.push(if asks { step.authorized() } else { step });
                     Ended::Written
                 }
                 None => Ended::Lost,

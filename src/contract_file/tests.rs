@@ -6,8 +6,9 @@ mod questions;
 mod recovery;
 mod refused;
 mod reviewed;
+mod worksheet;
 
-use crate::domain::contract::{Contract, DEFAULT_MARGIN};
+use crate::domain::contract::{Contract, DEFAULT_MARGIN, Severity};
 use crate::domain::json::{Json, JsonLimits, parse};
 
 use super::*;

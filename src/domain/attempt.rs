@@ -252,16 +252,19 @@ impl Unconfirmed {
 
 impl Ambiguity {
     /// Whether the downstream answered, so that this attempt is over: it will do no more than it has
-    /// done. Where nobody answered, it may still be at work.
+    /// done. Where nobody answered, it may still be at work; as it may after a 202 without its job, and
+    /// after a status in no list, which can be a proxy's that would not wait any longer.
     #[must_use]
     pub fn was_answered(self) -> bool {
         match self {
-            Self::Unreadable
-            | Self::Redirect
+            Self::Unreadable | Self::Redirect | Self::NoReceipt => true,
+            Self::TimedOut
+            | Self::Broken
             | Self::UnlistedStatus
-            | Self::NoReceipt
-            | Self::NoJob => true,
-            Self::TimedOut | Self::Broken | Self::Panicked | Self::WorkerLost | Self::Tool => false,
+            | Self::NoJob
+            | Self::Panicked
+            | Self::WorkerLost
+            | Self::Tool => false,
         }
     }
 

@@ -81,8 +81,8 @@ pub struct Claimant<'a> {
     pub owner: &'a str,
     /// Nothing else runs beside this operation in the worker.
     pub alone: bool,
-    /// The key towards the downstream to store if the record has none.
-    pub downstream_key: &'a DownstreamKey,
+    /// Makes the key towards the downstream, asked for only if the record has none and needs one.
+    pub downstream_key: &'a dyn Fn() -> DownstreamKey,
 }
 
 /// The decision.
@@ -188,9 +188,7 @@ pub fn decide(
         State::AwaitingApproval | State::Accepted if now < row.due_at => {
             return Claim::Leave(Leave::Waiting);
         }
-        State::AwaitingApproval => {
-            return Claim::Write(Box::new(reject(row, Reason::ApprovalTimedOut)));
-        }
+        State::AwaitingApproval => return Claim::Write(Box::new(unanswered(row, now, rule))),
         State::Accepted => return follow(row, now, rule),
         State::Queued | State::RetryScheduled if now < row.due_at => {
             return Claim::Leave(Leave::NotDue);
@@ -219,7 +217,9 @@ pub fn decide(
     };
     let lost_claims = lost_claims(row);
     if lost_claims >= LOST_CLAIMS_PARKED {
-        return Claim::Write(Box::new(park(row, Reason::WorkerLost, rule)));
+        // Released by an operator, it still must not be sent if it may only be asked about.
+        let reason = recovery::kept_or(row, Reason::WorkerLost);
+        return Claim::Write(Box::new(park(row, reason, rule)));
     }
     if lost_claims >= LOST_CLAIMS_ALONE && !claimant.alone {
         return Claim::Alone;
@@ -242,6 +242,17 @@ fn recovery(row: &Operation, now: Timestamp, rule: &AttemptRule) -> Way {
         recovery::way(row, now, rule)
     } else {
         Way::Send
+    }
+}
+
+/// Nobody answered the request for approval in time. Only a restore can have marked such a record as
+/// perhaps sent; then it is never called rejected.
+fn unanswered(row: &Operation, now: Timestamp, rule: &AttemptRule) -> Step {
+    let reason = Reason::ApprovalTimedOut;
+    if row.may_have_been_sent() {
+        lose_track(row, reason, now, rule)
+    } else {
+        reject_taken(row, reason, rule)
     }
 }
 
@@ -284,7 +295,7 @@ fn twin(
         Twins::Applied(other) => (other, true),
     };
     if over {
-        let step = identified(reject_taken(row, Reason::SuspectedTwin, rule), material, rule);
+        let step = rejected(identified(taken(row, rule), material, rule), Reason::SuspectedTwin);
         return Some(Claim::Write(Box::new(behind(step, other))));
     }
     if row.state == State::Held {
@@ -330,7 +341,7 @@ fn forbidden(
         return Some(lose_track(row, reason, now, rule));
     }
     if let Permission::Denied(_) = around.permission {
-        return Some(identified(reject_taken(row, reason, rule), material, rule));
+        return Some(rejected(identified(taken(row, rule), material, rule), reason));
     }
     let mut step = identified(going_on(row, rule), material, rule)
         .moved(Event::AskApproval, Some(reason))
@@ -352,6 +363,9 @@ fn taken(row: &Operation, rule: &AttemptRule) -> Step {
             step.record.may_act_until(over);
         }
     }
+    if row.may_have_been_sent() {
+        step.record.may_act_until(recovery::attempts_over(row, rule));
+    }
     step.record.lost_claims = lost_claims(row);
     step.record.token = row.token.next();
     step
@@ -372,7 +386,7 @@ fn look_up(
     rule: &AttemptRule,
     claimant: &Claimant<'_>,
 ) -> Run {
-    let mut step = identified(taken(row, rule), material, rule)
+    let mut step = identified(going_on(row, rule), material, rule)
         .moved(Event::Claim, row.reason)
         .traced(Trace::with("claimed", json!({ "to": "look_up" })));
     let record = &mut step.record;
@@ -407,7 +421,7 @@ fn run(
         // that there is none, whatever a restore or a requeue had to assume.
         record.nothing_was_done();
     } else if record.downstream_key.is_none() {
-        record.downstream_key = Some(claimant.downstream_key.clone());
+        record.downstream_key = Some((claimant.downstream_key)());
     }
     let prior = record.first_sent_at;
     let mut ticket =
@@ -523,7 +537,7 @@ fn wait_for_order(row: &Operation, material: &Material, rule: &AttemptRule) -> S
         if was_claimed { taken(row, rule).moved(Event::Schedule, None) } else { Step::from(row) };
     let mut step = identified(step, material, rule)
         .traced(Trace::with("in_flight", json!({ "reason": Reason::WaitingForOrder.code() })));
-    step.record.reason = Some(Reason::WaitingForOrder);
+    step.record.reason = Some(recovery::kept_or(row, Reason::WaitingForOrder));
     if let Some(order) = &mut step.record.order {
         order.waiting = true;
     }
@@ -534,17 +548,14 @@ fn reject_taken(row: &Operation, reason: Reason, rule: &AttemptRule) -> Step {
     rejected(taken(row, rule), reason)
 }
 
-fn reject(row: &Operation, reason: Reason) -> Step {
-    rejected(Step::from(row), reason)
-}
-
+/// Whose twin it is, the step knows already: whoever is held behind it goes on.
 fn rejected(step: Step, reason: Reason) -> Step {
     step.moved(Event::Reject, Some(reason))
         .traced(Trace::with("rejected", json!({ "reason": reason.code() })))
 }
 
 fn park(row: &Operation, reason: Reason, rule: &AttemptRule) -> Step {
-    taken(row, rule)
+    going_on(row, rule)
         .moved(Event::Park, Some(reason))
         .traced(Trace::with("parked", json!({ "reason": reason.code() })))
 }

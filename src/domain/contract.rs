@@ -26,6 +26,8 @@ mod schema_walk;
 mod sections;
 pub mod template;
 mod unsupported;
+mod verdict;
+mod worksheet;
 
 use std::time::Duration;
 
@@ -52,6 +54,8 @@ pub use sections::{
     Retention, RetryRule, Twins, Webhook, WebhookMeaning,
 };
 pub use unsupported::Unsupported;
+pub use verdict::{Coverage, Facts, Judgement, LookUp, Verdict, Why};
+pub use worksheet::{Answer, Evidence, Mark, Origin, Question, Row, Worksheet};
 
 /// The JSON Schema (2020-12) of a contract file.
 pub const CONTRACT_SCHEMA: &str = include_str!("contract/contract.schema.json");

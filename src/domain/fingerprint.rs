@@ -144,6 +144,19 @@ impl FingerprintRule {
         places
     }
 
+    /// The value that a request has at `place`, material or not: sent, or meant by its omission.
+    /// `None`: none.
+    #[must_use]
+    pub fn value_at(&self, arguments: &Json, place: &Pointer) -> Option<Json> {
+        material::value_at(arguments, place, self)
+    }
+
+    /// `value` in the form in which [`FingerprintRule::value_at`] gives it.
+    #[must_use]
+    pub fn same_text(&self, value: &Json, place: &Pointer) -> Json {
+        material::same_text(value.clone(), place, self)
+    }
+
     /// Text rules that can never apply, because their place is not material: a mistake in a
     /// contract.
     #[must_use]

@@ -286,11 +286,16 @@ pub fn next(state: State, event: Event) -> Next {
             }
         },
         E::LoseTrack => match state {
-            S::Queued | S::Claimed | S::Sent | S::Accepted | S::RetryScheduled | S::Parked => {
-                Next::To(S::Unknown)
-            }
+            // Held and AwaitingApproval: never sent by us, but a restore may have to say otherwise.
+            S::Queued
+            | S::Held
+            | S::AwaitingApproval
+            | S::Claimed
+            | S::Sent
+            | S::Accepted
+            | S::RetryScheduled
+            | S::Parked => Next::To(S::Unknown),
             S::Unknown => Next::Stay,
-            S::Held | S::AwaitingApproval => Next::Refused("was never sent"),
             S::Applied | S::Rejected | S::FailedPermanent | S::Expired => {
                 Next::Refused("already ended")
             }

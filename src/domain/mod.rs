@@ -24,11 +24,13 @@ pub mod retry;
 pub mod step;
 pub mod permission;
 pub mod claim;
+pub mod places;
 pub mod recovery;
 pub mod settle;
 pub mod parking;
 pub mod verbs;
 pub mod outcome;
+pub mod trace_review;
 
 #[cfg(test)]
 mod samples;

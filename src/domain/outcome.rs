@@ -88,7 +88,6 @@ pub struct Envelope {
     pub tool_version: Option<String>,
     /// The older key that a suspected twin is held behind; `distinct_from` takes it when a second
     /// effect is meant.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub suspected_twin_of: Option<String>,
 }
 
@@ -161,6 +160,25 @@ impl Envelope {
     #[must_use]
     pub fn behind(mut self, older_key: Option<String>) -> Self {
         self.suspected_twin_of = older_key;
+        self
+    }
+
+    /// Whether it tells what only those are told who may see the result.
+    #[must_use]
+    pub fn tells_result(&self) -> bool {
+        self.response.is_some()
+            || self.effect_reference.is_some()
+            || self.suspected_twin_of.is_some()
+    }
+
+    /// The same for an actor who may not see the result, which is told as the reason where the record
+    /// has none.
+    #[must_use]
+    pub fn withheld(mut self) -> Self {
+        self.response = None;
+        self.effect_reference = None;
+        self.suspected_twin_of = None;
+        self.reason = self.reason.or(Some(Reason::NotAuthorized.code()));
         self
     }
 

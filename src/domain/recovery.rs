@@ -20,7 +20,7 @@ use super::operation::{Operation, Timestamp};
 use super::reason::Reason;
 use super::retry;
 use super::rule::{AttemptRule, LookupRule, Resend};
-use super::settle::{Settle, prove, unconfirmed};
+use super::settle::{Settle, prove, settles_nothing, unconfirmed};
 use super::step::{Step, Trace};
 
 /// What recovery does next with an operation that may have been sent.
@@ -37,17 +37,16 @@ pub enum Way {
 /// The next step of recovery for `row`, whose first send is unproved.
 #[must_use]
 pub fn way(row: &Operation, now: Timestamp, rule: &AttemptRule) -> Way {
-    // Only the record of a refused second send says so: another send would not be answered better.
-    let refused = row.reason == Some(Reason::RefusedAfterUnproved);
-    let exhausted = row.attempts >= rule.attempts;
-    if !refused && !exhausted && rule.may_resend(row, now) {
+    let stopped = row.reason.filter(|reason| stops_sending(*reason));
+    let exhausted = exhausted(row, rule);
+    if stopped.is_none() && !exhausted && rule.may_resend(row, now) {
         return Way::Send;
     }
     if rule.can_look_up(row) && row.lookups < rule.attempts {
         return Way::LookUp;
     }
-    Way::Stop(if refused {
-        Reason::RefusedAfterUnproved
+    Way::Stop(if let Some(reason) = stopped {
+        reason
     } else if exhausted {
         Reason::AttemptsExhausted
     } else if row.reason == Some(Reason::MayHaveBeenSent) {
@@ -59,6 +58,24 @@ pub fn way(row: &Operation, now: Timestamp, rule: &AttemptRule) -> Way {
     } else {
         Reason::NoProof
     })
+}
+
+/// Reasons of a pending record that say: not sent again, only asked about. Another send would be
+/// refused again; or look like proof, where the first answer was *already done*; or go on for ever,
+/// where the time to give up has passed. Whatever writes a reason over such a record keeps these.
+#[must_use]
+pub(super) fn stops_sending(reason: Reason) -> bool {
+    [Reason::RefusedAfterUnproved, Reason::NoProof, Reason::AttemptsExhausted].contains(&reason)
+}
+
+/// The reason to write over that of `row` where `reason` says less: see [`stops_sending`].
+#[must_use]
+pub(super) fn kept_or(row: &Operation, reason: Reason) -> Reason {
+    row.reason.filter(|kept| stops_sending(*kept)).unwrap_or(reason)
+}
+
+fn exhausted(row: &Operation, rule: &AttemptRule) -> bool {
+    row.attempts >= rule.attempts || row.reason == Some(Reason::AttemptsExhausted)
 }
 
 /// Where a look-up's answer came from.
@@ -81,20 +98,18 @@ pub(super) fn looked_up(
 ) -> Step {
     let mut step = Step::from(row);
     step.record.lost_claims = 0;
+    let reason = row.reason.unwrap_or(Reason::Ambiguous);
     match meaning(row, evidence, asked.at, rule) {
         Meaning::ProvedAbsent => absent(step, now, rule),
         Meaning::TooEarly(over) => {
             let due = over.max(now.after(retry::delay(rule, 1, asked.jitter)));
-            again(step, Reason::Ambiguous, "absent_too_early", due)
+            again(step, reason, "absent_too_early", due)
         }
         Meaning::Nothing(code) => {
             step.record.lookups = step.record.lookups.saturating_add(1);
             let due = now.after(retry::delay(rule, step.record.lookups, asked.jitter));
-            let reason = row.reason.unwrap_or(Reason::Ambiguous);
             if step.record.lookups >= rule.attempts {
-                let why =
-                    if refused(row) { Reason::RefusedAfterUnproved } else { Reason::NoProof };
-                return lose_track(step, why, due, rule);
+                return lose_track(step, kept_or(row, Reason::NoProof), due, rule);
             }
             again(step, reason, code, due)
         }
@@ -112,23 +127,26 @@ pub fn reconcile(
     now: Timestamp,
     rule: &AttemptRule,
 ) -> Settle {
-    match evidence {
-        Evidence::Found(effect) => return prove(row, None, effect),
-        // The same again says nothing new: it is asked again later.
-        Evidence::Unconfirmed(_, why) if row.reason == Some(why.reason()) => {}
-        Evidence::Unconfirmed(effect, why) => return unconfirmed(row, effect, *why),
-        Evidence::Absent | Evidence::JobFailed | Evidence::JobRuns | Evidence::CannotTell(_) => {}
-    }
-    if row.state != State::Unknown {
-        return Settle::Acknowledged;
+    let settled = match evidence {
+        Evidence::Found(effect) => prove(row, None, effect),
+        Evidence::Unconfirmed(effect, why) => unconfirmed(row, effect, *why),
+        Evidence::Absent | Evidence::JobFailed | Evidence::JobRuns | Evidence::CannotTell(_) => {
+            Settle::Acknowledged
+        }
+    };
+    if row.state != State::Unknown || !matches!(settled, Settle::Acknowledged) {
+        return settled;
     }
     let mut step = Step::from(row);
-    let job_failed = *evidence == Evidence::JobFailed && row.job.as_ref().is_some_and(|j| j.alone);
-    let found = meaning(row, evidence, asked.at, rule);
-    if job_failed {
+    // This very write moves the record's last change.
+    step.record.may_act_until(attempts_over(row, rule));
+    let alone = row.job.as_ref().is_some_and(|job| job.alone);
+    if *evidence == Evidence::JobFailed && alone && !contradicted(row) {
         return write(ended(step, Reason::JobFailed));
     }
-    let next = match found {
+    let next = match meaning(row, evidence, asked.at, rule) {
+        // A person weighs it: nothing that is asked takes it away.
+        _ if row.effect_reference.is_some() && row.reason.is_some_and(settles_nothing) => None,
         Meaning::ProvedAbsent if contradicted(row) => None,
         Meaning::ProvedAbsent => {
             return write(match rule.lookup.map(|lookup| lookup.when_absent) {
@@ -173,7 +191,7 @@ fn meaning(row: &Operation, evidence: &Evidence, asked: Timestamp, rule: &Attemp
         // A provider that has the job may make the effect at any time.
         (Evidence::Absent, _) if row.job.is_some() => Meaning::Nothing("job_runs"),
         (Evidence::Absent, Some(lookup)) if lookup.authoritative => {
-            let over = attempts_over(row, rule).after(lookup.visible_after);
+            let over = visible(attempts_over(row, rule), lookup, rule);
             if asked >= over { Meaning::ProvedAbsent } else { Meaning::TooEarly(over) }
         }
         (Evidence::Absent, _) => Meaning::Nothing("absent_without_authority"),
@@ -185,9 +203,21 @@ fn meaning(row: &Operation, evidence: &Evidence, asked: Timestamp, rule: &Attemp
 }
 
 /// When no attempt so far can still make an effect. A record that says nothing of it was marked by
-/// somebody who did not know (a requeue, a restore): its last change stands for the attempt.
-fn attempts_over(row: &Operation, rule: &AttemptRule) -> Timestamp {
-    row.attempts_over_at.unwrap_or_else(|| row.updated_at.after(rule.stall_margin))
+/// somebody who did not know (a requeue, a restore): its last change stands for the attempt. Whoever
+/// writes such a record keeps this time in it, for the write is a change too.
+pub(super) fn attempts_over(row: &Operation, rule: &AttemptRule) -> Timestamp {
+    let guess = || row.updated_at.after(rule.timeout).after(rule.stall_margin);
+    row.attempts_over_at.unwrap_or_else(guess)
+}
+
+/// When an effect made until `over` can be seen. The time between is measured by a clock that may
+/// jump ahead in a fail-over; a moment needs no such margin, for what comes after it is after it.
+fn visible(over: Timestamp, lookup: LookupRule, rule: &AttemptRule) -> Timestamp {
+    if lookup.visible_after.is_zero() {
+        over
+    } else {
+        over.after(lookup.visible_after).after(rule.margin)
+    }
 }
 
 /// When the attempt that ended `why` at `now` can make no effect any more. One that the downstream
@@ -198,8 +228,9 @@ pub(super) fn attempt_over(why: Ambiguity, now: Timestamp, rule: &AttemptRule) -
 }
 
 /// The first look-up after an attempt whose outcome is open: not before an effect could be seen.
-pub(super) fn first_look(now: Timestamp, wait: Duration, lookup: Option<LookupRule>) -> Timestamp {
-    now.after(wait.max(lookup.map(|lookup| lookup.visible_after).unwrap_or_default()))
+pub(super) fn first_look(now: Timestamp, wait: Duration, rule: &AttemptRule) -> Timestamp {
+    let seen = rule.lookup.map_or(now, |lookup| visible(now, lookup, rule));
+    seen.max(now.after(wait))
 }
 
 /// Proved: nothing was done. Made now, if the contract says so and nothing else speaks against it.
@@ -214,7 +245,7 @@ fn absent(mut step: Step, now: Timestamp, rule: &AttemptRule) -> Step {
     if refused(&row) {
         return fail(step, Reason::Refused);
     }
-    if row.attempts >= rule.attempts {
+    if exhausted(&row, rule) {
         return fail(step, Reason::AttemptsExhausted);
     }
     again(step, Reason::ProvedAbsent, "proved_absent", now)
@@ -247,6 +278,8 @@ fn after_absence(row: &Operation) -> Reason {
         Reason::ApprovalDenied,
         Reason::ApprovalExpired,
         Reason::ApprovalWithdrawn,
+        Reason::ApprovalTimedOut,
+        Reason::PreconditionFailed,
         Reason::AttemptsExhausted,
     ];
     if refused(row) {

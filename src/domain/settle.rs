@@ -48,7 +48,10 @@ pub fn decide(
     if let Some(effect) = proof(ticket, learned, rule) {
         return prove(row, Some(ticket), effect);
     }
+    let transactional = rule.resend == Resend::InTransaction;
     match learned {
+        // What a tool says of an effect in a transaction that was rolled back is worth nothing.
+        Learned::Unconfirmed(..) | Learned::Accepted(_) if transactional => {}
         Learned::Unconfirmed(effect, why) => return unconfirmed(row, effect, *why),
         Learned::Accepted(job) => return accept(row, ticket, job, now, rule),
         Learned::NotSent(_)
@@ -147,14 +150,18 @@ fn accept(
     let other = row.job.as_ref().filter(|known| known.id != *job);
     match next(row.state, Event::Accept) {
         Next::To(_) => {
-            let mut step =
-                Step::from(row).moved(Event::Accept, Some(Reason::ProviderJob)).traced(
-                    Trace::with("accepted", json!({ "job": job.as_str() })),
-                );
+            let mut step = Step::from(row)
+                .moved(Event::Accept, Some(Reason::ProviderJob))
+                .traced(Trace::with("accepted", json!({ "job": job.as_str() })));
             step.record.lost_claims = 0;
             step.record.deferrals = 0;
             step.record.first_sent_at = row.first_sent_at.or(Some(now));
             step.record.may_act_until(now.after(rule.stall_margin));
+            if let Some(lease) = row.lease.as_ref().filter(|_| !owner) {
+                // Its owner may be sending, and does not know yet that its claim is gone.
+                let over = lease.until.after(rule.timeout).after(rule.stall_margin);
+                step.record.may_act_until(over);
+            }
             let alone = owner && !ticket.is_resend();
             step.record.job = Some(ProviderJob { id: job.clone(), accepted_at: now, alone });
             step.record.token = row.token.next();
@@ -163,25 +170,44 @@ fn accept(
             };
             write(step.published(now.after(poll.every)))
         }
+        // The settle of a job that has ended meanwhile, repeated: its commit was not answered.
+        Next::Conflict if row.job.is_some() && other.is_none() => Settle::Acknowledged,
         Next::Conflict => {
             let mut step = Step::from(row).moved(Event::Accept, None);
             step.record.token = row.token.next();
-            write(step.traced(Trace::with("conflict", json!({ "job": job.as_str() }))))
+            let step = step.traced(Trace::with("conflict", json!({ "job": job.as_str() })));
+            write(followed(step, job, now, rule))
         }
         Next::Stay if other.is_some() => {
-            write(Step::from(row).traced(Trace::with("conflict", json!({ "job": job.as_str() }))))
+            let mut step =
+                Step::from(row).traced(Trace::with("conflict", json!({ "job": job.as_str() })));
+            if let Some(known) = &mut step.record.job {
+                // The end of one says nothing of the other.
+                known.alone = false;
+            }
+            write(step)
         }
         Next::Stay if row.state == State::Unknown && row.job.is_none() => {
-            let mut step = Step::from(row)
-                .traced(Trace::with("accepted", json!({ "job": job.as_str() })));
-            step.record.job =
-                Some(ProviderJob { id: job.clone(), accepted_at: now, alone: false });
-            step.record.next_lookup_at =
-                rule.poll.map(|poll| now.after(poll.every)).or(row.next_lookup_at);
-            write(step)
+            let accepted = Trace::with("accepted", json!({ "job": job.as_str() }));
+            write(followed(Step::from(row).traced(accepted), job, now, rule))
         }
         Next::Stay | Next::Refused(_) => Settle::Acknowledged,
     }
+}
+
+/// An unknown record with a job of which it did not know: it is asked about, if nobody is asked
+/// about anything else before.
+fn followed(mut step: Step, job: &Job, now: Timestamp, rule: &AttemptRule) -> Step {
+    let record = &mut step.record;
+    record.first_sent_at = record.first_sent_at.or(Some(now));
+    record.may_act_until(now.after(rule.stall_margin));
+    record.job = Some(ProviderJob { id: job.clone(), accepted_at: now, alone: false });
+    let asked = rule.poll.map(|poll| now.after(poll.every));
+    record.next_lookup_at = match (record.next_lookup_at, asked) {
+        (Some(planned), Some(asked)) => Some(planned.min(asked)),
+        (planned, asked) => planned.or(asked),
+    };
+    step
 }
 
 /// An authentic receipt, from anyone, whose postcondition does not hold or could not be asked: the
@@ -191,10 +217,13 @@ pub(super) fn unconfirmed(row: &Operation, effect: &Effect, why: Unconfirmed) ->
     let known = row.effect_reference.as_deref();
     match next(row.state, Event::Unconfirm) {
         Next::To(_) if known.is_none() || known == Some(receipt) => {
-            let said = row.state == State::Unknown && row.reason.is_some_and(settles_nothing);
-            let later = row.reason == Some(why.reason()) && known == Some(receipt);
-            if said || later {
+            let weighed = row.state == State::Unknown && row.reason.is_some_and(settles_nothing);
+            let again = row.reason == Some(why.reason());
+            if known == Some(receipt) && (weighed || again) {
                 return Settle::Acknowledged;
+            }
+            if weighed {
+                return write(contradict(row, receipt));
             }
             let reason = json!({ "reason": why.reason().code() });
             let mut step = with_effect(Step::from(row), effect)
@@ -218,7 +247,7 @@ pub(super) fn unconfirmed(row: &Operation, effect: &Effect, why: Unconfirmed) ->
 }
 
 /// Unknown for a reason that more of the same evidence does not take away: a person weighs it.
-fn settles_nothing(reason: Reason) -> bool {
+pub(super) fn settles_nothing(reason: Reason) -> bool {
     reason == Reason::Conflict || reason == Reason::PostconditionFailed
 }
 
@@ -251,6 +280,9 @@ pub fn unstorable(row: &Operation) -> Step {
         .moved(Event::LoseTrack, Some(Reason::StoreFailed))
         .traced(Trace::with("unknown", json!({ "reason": Reason::StoreFailed.code() })));
     step.record.token = row.token.next();
+    // What this attempt came to is lost, and when it ended with it: the record's last change stands
+    // for that, not the end of an earlier one.
+    step.record.attempts_over_at = None;
     step
 }
 
@@ -302,6 +334,8 @@ fn contradict(row: &Operation, receipt: &str) -> Step {
     }
     step.record.reason = Some(Reason::Conflict);
     step.record.effect_reference.get_or_insert_with(|| receipt.to_owned());
+    // Nothing that is asked could take the contradiction away.
+    step.record.next_lookup_at = None;
     step.traced(Trace::with("conflict", json!({ "receipt": receipt })))
 }
 
@@ -387,11 +421,7 @@ impl Owned<'_> {
     /// It may not be sent now. Where an earlier attempt is unproved, that says nothing about it.
     fn forbid(&self, reason: Reason) -> Step {
         let step = self.unmarked();
-        if self.unproved_before() {
-            self.lose_track(step, reason)
-        } else {
-            reject(step, reason)
-        }
+        if self.unproved_before() { self.lose_track(step, reason) } else { reject(step, reason) }
     }
 
     /// A refusal proves that there is no effect only if no earlier attempt is unproved.
@@ -415,7 +445,10 @@ impl Owned<'_> {
         if self.rule.resend == Resend::InTransaction {
             return self.recover_later(why);
         }
-        self.find_out(ambiguous(self.opened(why), why), Reason::NoProof)
+        let mut step = self.opened(why);
+        // It said that it had nothing to do.
+        step.record.attempts_over_at = self.row.attempts_over_at.max(Some(self.now));
+        self.find_out(ambiguous(step, why), Reason::NoProof)
     }
 
     /// Not sent again: looked up, where that can be, else unknown.
@@ -428,7 +461,7 @@ impl Owned<'_> {
 
     fn first_look(&self) -> Timestamp {
         let wait = retry::delay(self.rule, 1, self.jitter);
-        recovery::first_look(self.now, wait, self.rule.lookup)
+        recovery::first_look(self.now, wait, self.rule)
     }
 
     fn lose_track(&self, step: Step, reason: Reason) -> Step {
@@ -497,6 +530,7 @@ impl Owned<'_> {
 }
 
 fn schedule(step: Step, reason: Reason, code: &'static str, due: Timestamp) -> Step {
+    let reason = recovery::kept_or(&step.record, reason);
     step.moved(Event::Schedule, Some(reason))
         .traced(Trace::with("retry_scheduled", json!({ "why": code })))
         .published(due)

@@ -76,6 +76,15 @@ impl Step {
         self
     }
 
+    /// Notes that permission was asked for this send and given: right before the row that says what
+    /// it was given for, the last one.
+    #[must_use]
+    pub fn authorized(mut self) -> Self {
+        let before_last = self.trace.len().saturating_sub(1);
+        self.trace.insert(before_last, Trace::new("authorized"));
+        self
+    }
+
     /// Moves the record by `event`. A move that the table refuses leaves the state as it is and says
     /// so in the trace: a decision that asks for it has a fault, and the record must not pay for it.
     #[must_use]

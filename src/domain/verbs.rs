@@ -1,4 +1,4 @@
-//! What operators may do to a record: retry, reopen, resolve, release, approve, deny.
+//! What operators may do to a record: retry, reopen, resolve, release, approve, deny, withdraw.
 //!
 //! A verb that does not fit answers why, in words for a person, and changes nothing.
 
@@ -13,6 +13,7 @@ use super::attempt::Receipt;
 use super::lifecycle::{Event, Next, State, next};
 use super::operation::{Operation, Timestamp};
 use super::reason::Reason;
+use super::recovery::stops_sending;
 use super::step::{Step, Trace};
 
 /// Why a finding that ends the record is refused before [`earlier_attempts_over`].
@@ -61,6 +62,10 @@ pub fn retry(
     let mut step = act(row, Event::OperatorRetry, "retry", by)?;
     step.record.lost_claims = 0;
     step.record.deferrals = 0;
+    step.record.lookups = 0;
+    // A retry is no licence to send what may only be asked about.
+    let kept = row.state == State::Accepted || row.reason.is_some_and(stops_sending);
+    step.record.reason = row.reason.filter(|_| kept);
     Ok(step.published(now))
 }
 
@@ -81,6 +86,11 @@ pub fn reopen(row: &Operation, now: Timestamp, by: &Person) -> Result<Step, &'st
     record.lost_claims = 0;
     record.lookups = 0;
     record.job = None;
+    // A person's word for its former life; this one is younger than others of its twins.
+    if let Some(twin) = &mut record.twin {
+        twin.held_behind = None;
+        twin.released = false;
+    }
     record.opened_at = now;
     // Under its old number it would run beside those that went ahead meanwhile.
     step.renumbered = step.record.order.is_some();
@@ -217,17 +227,55 @@ pub fn answer(
     now: Timestamp,
     by: &Person,
 ) -> Result<Step, &'static str> {
+    if row.state == State::AwaitingApproval && now >= row.due_at {
+        return Err("the time to answer is over; it ends rejected and may be submitted again");
+    }
     match given {
         Answer::Approve => Ok(act(row, Event::Approve, "approve", by)?.published(now)),
         Answer::Deny => {
             if row.state != State::AwaitingApproval {
-                return Err("waits for no approval; an answer that was given can be withdrawn");
+                return Err("waits for no approval; an approval that was given can be withdrawn");
             }
-            let mut step = act(row, Event::Reject, "deny", by)?;
+            // Marked as perhaps sent by a restore: then it is never called rejected.
+            let sent = row.may_have_been_sent();
+            let event = if sent { Event::LoseTrack } else { Event::Reject };
+            let mut step = act(row, event, "deny", by)?;
             step.record.reason = Some(Reason::ApprovalDenied);
             Ok(step)
         }
     }
+}
+
+/// Takes an approval back. What nobody has sent and nobody owns ends at once; a worker that owns it is
+/// stopped by its own look at the approval, in the transaction that marks it as sent. Nothing more is
+/// sent of what may have been sent already.
+///
+/// # Errors
+/// Says why there is nothing to withdraw; nothing changes.
+pub fn withdraw(row: &Operation, by: &Person) -> Result<Step, &'static str> {
+    match row.state {
+        State::Applied => return Err("already applied; no approval takes an effect back"),
+        State::Rejected | State::FailedPermanent | State::Expired => {
+            return Err("already ended; nothing more is sent");
+        }
+        State::AwaitingApproval => return Err("no approval was given yet; it can be denied"),
+        State::Queued
+        | State::Held
+        | State::Claimed
+        | State::Sent
+        | State::Accepted
+        | State::RetryScheduled
+        | State::Parked
+        | State::Unknown => {}
+    }
+    let step = Step::from(row).traced(resolved("withdraw", by));
+    let waits = matches!(row.state, State::Queued | State::Held | State::RetryScheduled);
+    if !waits || row.may_have_been_sent() {
+        return Ok(step);
+    }
+    let mut step = step.moved(Event::Reject, Some(Reason::ApprovalWithdrawn));
+    step.record.token = row.token.next();
+    Ok(step)
 }
 
 /// What a person says to a request for approval.

@@ -28,19 +28,18 @@
 //! ```
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use serde_json::json;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use super::{Submission, SubmitError};
-use crate::contract_file::{CheckedContract, Examined};
+use super::contracts::{Contracts, Fitting};
+use super::{Submission, SubmitError, results};
 use crate::domain::fingerprint::twin_digest;
 use crate::domain::json::JsonLimits;
 use crate::domain::key::{KeyPolicy, OperationKey};
 use crate::domain::lifecycle::State;
+use crate::domain::operation::Operation;
 use crate::domain::outcome::{Asked, Envelope};
 use crate::domain::reason::Reason;
 use crate::store::{self, Loaded, NewOperation, StoreError};
@@ -52,9 +51,8 @@ const READ_AGAIN: usize = 10;
 #[derive(Debug)]
 pub struct Publisher {
     policy: KeyPolicy,
-    margin: Duration,
     limits: JsonLimits,
-    contracts: Mutex<HashMap<(String, String), Arc<CheckedContract>>>,
+    contracts: Contracts,
 }
 
 impl Default for Publisher {
@@ -73,20 +71,56 @@ struct Candidate<'a> {
     key: OperationKey,
 }
 
+impl Candidate<'_> {
+    /// The row that it would be under the contract that it fits.
+    fn row(&self, Fitting { contract, examined }: &Fitting) -> NewOperation {
+        let (submission, contract) = (self.submission, &contract.contract);
+        let digest = || {
+            let Submission { tenant, environment, tool, .. } = submission;
+            twin_digest(tenant, environment, tool, &examined.material.digests)
+        };
+        NewOperation {
+            id: Uuid::now_v7(),
+            tenant: submission.tenant.clone(),
+            environment: submission.environment.clone(),
+            key: self.key.as_str().to_owned(),
+            tool: submission.tool.clone(),
+            tool_version: contract.version.to_string(),
+            fingerprint: examined.material.fingerprint.as_str().to_owned(),
+            digests: json!(examined.material.digests).to_string(),
+            arguments: submission.arguments.clone(),
+            metadata: submission.metadata.clone(),
+            actor: submission.actor.clone(),
+            ordering_key: submission.ordering_key.clone(),
+            not_before: submission.not_before,
+            distinct_from: submission.distinct_from.clone(),
+            traceparent: submission.traceparent.clone(),
+            twin_digest: contract.twins.hold.then(digest),
+        }
+    }
+}
+
+/// A submission held against the record that stands under its key.
+struct Compared {
+    same: bool,
+    /// The submission by the record's version; `None`: it does not fit, or was not looked at.
+    fitting: Option<Fitting>,
+}
+
 impl Publisher {
     /// A publisher with the deployment's rule for keys.
     #[must_use]
     pub fn new(policy: KeyPolicy) -> Self {
-        Self {
-            policy,
-            // Leases and windows are the workers' to check, under the margin they run with.
-            margin: Duration::ZERO,
-            limits: JsonLimits::default(),
-            contracts: Mutex::default(),
-        }
+        Self { policy, limits: JsonLimits::default(), contracts: Contracts::default() }
     }
 
     /// Publishes one operation on the caller's transaction.
+    ///
+    /// What stands already is answered as far as the submission's own actor may see it. Where the
+    /// contract asks for grants: an actor without one gets neither `response` nor `effect_reference`,
+    /// reason `not_authorized`. Where a policy service or an authorizer in code decides, which nobody
+    /// can ask inside this transaction: status and reference, and [`Results`](super::Results) hands
+    /// out the response.
     ///
     /// # Errors
     /// Nothing was written for it. After [`SubmitError::Busy`] and [`SubmitError::Store`] the
@@ -219,41 +253,9 @@ impl Publisher {
                 found
             }
         };
-        self.row(connection, candidate, version.ok_or(SubmitError::UnknownContract)?).await
-    }
-
-    /// The row that this submission would be under `version`.
-    async fn row(
-        &self,
-        connection: &mut PgConnection,
-        candidate: &Candidate<'_>,
-        version: String,
-    ) -> Result<NewOperation, SubmitError> {
-        let submission = candidate.submission;
-        let examined = self.under(connection, &submission.tool, &version, submission).await?;
-        let contract = self.contract(connection, &submission.tool, &version).await?;
-        let digest = || {
-            let Submission { tenant, environment, tool, .. } = submission;
-            twin_digest(tenant, environment, tool, &examined.material.digests)
-        };
-        Ok(NewOperation {
-            id: Uuid::now_v7(),
-            tenant: submission.tenant.clone(),
-            environment: submission.environment.clone(),
-            key: candidate.key.as_str().to_owned(),
-            tool: submission.tool.clone(),
-            tool_version: version,
-            fingerprint: examined.material.fingerprint.as_str().to_owned(),
-            digests: json!(examined.material.digests).to_string(),
-            arguments: submission.arguments.clone(),
-            metadata: submission.metadata.clone(),
-            actor: submission.actor.clone(),
-            ordering_key: submission.ordering_key.clone(),
-            not_before: submission.not_before,
-            distinct_from: submission.distinct_from.clone(),
-            traceparent: submission.traceparent.clone(),
-            twin_digest: contract.contract.twins.hold.then(digest),
-        })
+        let version = version.ok_or(SubmitError::UnknownContract)?;
+        let fitting = self.under(connection, asked.0, &version, candidate.submission).await?;
+        Ok(candidate.row(&fitting))
     }
 
     /// Answers a submission whose key has a record. `None`: it changed meanwhile, look again.
@@ -267,7 +269,8 @@ impl Publisher {
         let never_valid = record.state == State::Rejected
             && record.reason == Some(Reason::InvalidArguments)
             && record.fingerprint.is_none();
-        let same = self.same_request(connection, candidate.submission, loaded).await?;
+        let compared = self.compare(connection, candidate.submission, loaded).await?;
+        let same = compared.same;
         let never_sent = record.state == State::Rejected && !record.may_have_been_sent();
         if !same && !never_valid {
             return Ok(Some(Envelope::mismatch(record)));
@@ -280,9 +283,30 @@ impl Publisher {
         // A suspected twin comes again only with the application's word that a second effect is meant.
         let meant = twin_of.is_none() || twin_of == candidate.submission.distinct_from;
         if never_sent && meant {
-            return self.reopen(connection, candidate, loaded, same).await;
+            return self.reopen(connection, candidate, loaded, compared).await;
         }
-        Ok(Some(if same { told(loaded).behind(twin_of) } else { Envelope::mismatch(record) }))
+        if !same {
+            return Ok(Some(Envelope::mismatch(record)));
+        }
+        self.outcome(connection, candidate, loaded, twin_of).await.map(Some)
+    }
+
+    /// What stands, as far as the submission's actor may see it.
+    async fn outcome(
+        &self,
+        connection: &mut PgConnection,
+        candidate: &Candidate<'_>,
+        loaded: &Loaded,
+        twin_of: Option<String>,
+    ) -> Result<Envelope, SubmitError> {
+        let envelope = told(loaded).behind(twin_of);
+        if !envelope.tells_result() {
+            return Ok(envelope);
+        }
+        let Operation { tool, tool_version, .. } = &loaded.operation;
+        let contract = self.contracts.get(connection, tool, tool_version).await?;
+        let actor = candidate.submission.actor.as_deref();
+        Ok(results::for_submission(connection, &contract, loaded, actor, envelope).await?)
     }
 
     /// Opens a rejected, never sent record again: the same request under the version it first had,
@@ -292,19 +316,16 @@ impl Publisher {
         connection: &mut PgConnection,
         candidate: &Candidate<'_>,
         loaded: &Loaded,
-        same: bool,
+        compared: Compared,
     ) -> Result<Option<Envelope>, SubmitError> {
         let record = &loaded.operation;
-        let row = if same {
-            self.row(connection, candidate, record.tool_version.clone()).await
-        } else {
-            self.first_row(connection, candidate, &mut Versions::default()).await
-        };
-        let new = match row {
-            Ok(new) => new,
+        let new = match compared {
+            Compared { same: true, fitting: Some(fitting) } => candidate.row(&fitting),
             // The same invalid bytes again: the same verdict.
-            Err(SubmitError::Arguments(_)) if same => return Ok(Some(told(loaded))),
-            Err(error) => return Err(error),
+            Compared { same: true, fitting: None } => return Ok(Some(told(loaded))),
+            Compared { same: false, .. } => {
+                self.first_row(connection, candidate, &mut Versions::default()).await?
+            }
         };
         if !store::reopen_operation(connection, record, &new).await? {
             return Ok(None);
@@ -316,34 +337,38 @@ impl Publisher {
 
     /// Whether the submission asks for what the record stands for, compared under the record's
     /// version. A version that is named and differs matches an applied record only.
-    async fn same_request(
+    async fn compare(
         &self,
         connection: &mut PgConnection,
         submission: &Submission,
         loaded: &Loaded,
-    ) -> Result<bool, SubmitError> {
+    ) -> Result<Compared, SubmitError> {
         let record = &loaded.operation;
         let other_version =
             submission.tool_version.as_ref().is_some_and(|named| *named != record.tool_version);
         if submission.tool != record.tool || (other_version && record.state != State::Applied) {
-            return Ok(false);
+            return Ok(Compared { same: false, fitting: None });
         }
-        let incoming =
+        let fitting =
             match self.under(connection, &record.tool, &record.tool_version, submission).await {
-                Ok(examined) => examined.material.fingerprint,
+                Ok(fitting) => fitting,
                 Err(SubmitError::Arguments(_)) => {
-                    return Ok(loaded.arguments.as_deref() == Some(&submission.arguments));
+                    let same = loaded.arguments.as_deref() == Some(&submission.arguments);
+                    return Ok(Compared { same, fitting: None });
                 }
                 Err(error) => return Err(error),
             };
-        if let Some(stored) = &record.fingerprint {
-            return Ok(*stored == incoming);
-        }
-        // Written by SQL and not claimed yet: its fingerprint is computed from its arguments.
-        let Some(arguments) = &loaded.arguments else { return Ok(false) };
-        let contract = self.contract(connection, &record.tool, &record.tool_version).await?;
-        let stored = contract.examine(&record.tenant, arguments, &self.limits);
-        Ok(stored.is_ok_and(|stored| stored.material.fingerprint == incoming))
+        let incoming = &fitting.examined.material.fingerprint;
+        let same = match (&record.fingerprint, &loaded.arguments) {
+            (Some(stored), _) => stored == incoming,
+            // Written by SQL and not claimed yet: its fingerprint is computed from its arguments.
+            (None, Some(arguments)) => {
+                let stored = fitting.contract.examine(&record.tenant, arguments, &self.limits);
+                stored.is_ok_and(|stored| stored.material.fingerprint == *incoming)
+            }
+            (None, None) => false,
+        };
+        Ok(Compared { same, fitting: Some(fitting) })
     }
 
     async fn under(
@@ -352,36 +377,9 @@ impl Publisher {
         tool: &str,
         version: &str,
         submission: &Submission,
-    ) -> Result<Examined, SubmitError> {
-        let contract = self.contract(connection, tool, version).await?;
-        contract
-            .examine(&submission.tenant, &submission.arguments, &self.limits)
-            .map_err(SubmitError::Arguments)
-    }
-
-    /// The registered contract, read once: a version's text never changes.
-    async fn contract(
-        &self,
-        connection: &mut PgConnection,
-        tool: &str,
-        version: &str,
-    ) -> Result<Arc<CheckedContract>, SubmitError> {
-        let name = (tool.to_owned(), version.to_owned());
-        if let Some(known) =
-            self.contracts.lock().unwrap_or_else(PoisonError::into_inner).get(&name)
-        {
-            return Ok(Arc::clone(known));
-        }
-        let registered =
-            store::find(connection, tool, version).await?.ok_or(SubmitError::UnknownContract)?;
-        let read = CheckedContract::read(&registered.text, self.margin)
-            .map_err(|_| SubmitError::UnreadableContract)?;
-        let contract = Arc::new(read);
-        self.contracts
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(name, Arc::clone(&contract));
-        Ok(contract)
+    ) -> Result<Fitting, SubmitError> {
+        let contract = self.contracts.get(connection, tool, version).await?;
+        Fitting::of(contract, submission, &self.limits)
     }
 }
 

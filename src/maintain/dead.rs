@@ -8,6 +8,7 @@ use tracing::{info, warn};
 
 use super::MaintainSettings;
 use crate::broker::{Broker, BrokerError, DeadMessage, DeadQueue};
+use crate::shutdown;
 use crate::store::{self, DeadLetter, Link, letter_id};
 
 /// How long one look waits for a dead letter; a stop is noticed in between.
@@ -19,13 +20,13 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// Drains until `shutdown` says stop.
 pub(super) async fn run(settings: MaintainSettings, mut shutdown: watch::Receiver<bool>) {
     let mut link = Link::new(&settings.database, "maintain dead letters", Duration::from_secs(20));
-    while !*shutdown.borrow() {
+    while !shutdown::is_asked(&shutdown) {
         if let Err(error) = drain(&settings, &mut link, &shutdown).await {
             warn!(
                 error = &error as &dyn std::error::Error,
                 "dead letters not drained; trying again"
             );
-            drop(timeout(AGAIN, shutdown.changed()).await);
+            drop(timeout(AGAIN, shutdown::asked(&mut shutdown)).await);
         }
     }
 }
@@ -37,7 +38,7 @@ async fn drain(
 ) -> Result<(), BrokerError> {
     let broker = Broker::connect(&settings.broker).await?;
     let queue = DeadQueue::open(&broker).await?;
-    while !*shutdown.borrow() {
+    while !shutdown::is_asked(shutdown) {
         let Some(message) = queue.next_dead(LOOK).await? else { continue };
         let letter = letter(&message);
         info!(reason = letter.reason, "a message died in the broker; kept in dead_letters");
@@ -50,11 +51,11 @@ async fn drain(
                 "a dead letter is not kept yet; trying again"
             );
             sleep(AGAIN).await;
-            if *shutdown.borrow() {
+            if shutdown::is_asked(shutdown) {
                 break;
             }
         }
-        if !*shutdown.borrow() {
+        if !shutdown::is_asked(shutdown) {
             message.ack().await?;
         }
     }

@@ -21,6 +21,7 @@ use tokio::time::timeout;
 use tracing::{info, warn};
 
 use crate::broker::BrokerSettings;
+use crate::shutdown;
 use crate::store::{self, DatabaseUrl, Link, Looked, StoreError};
 
 /// Least age of a waiter's last message before it is published from here.
@@ -64,7 +65,7 @@ pub struct Sweeper {
 pub async fn run(settings: MaintainSettings, mut shutdown: watch::Receiver<bool>) {
     let drain = tokio::spawn(dead::run(settings.clone(), shutdown.clone()));
     let mut sweeper = Sweeper::new(&settings.database, settings.page);
-    while !*shutdown.borrow() {
+    while !shutdown::is_asked(&shutdown) {
         match sweeper.run_once().await {
             Ok(counts) if counts == Counts::default() => {}
             Ok(Counts { swept, expired, waiters, dated }) => {
@@ -74,7 +75,7 @@ pub async fn run(settings: MaintainSettings, mut shutdown: watch::Receiver<bool>
                 warn!(error = &error as &dyn std::error::Error, "sweep failed; trying again")
             }
         }
-        drop(timeout(settings.every, shutdown.changed()).await);
+        drop(timeout(settings.every, shutdown::asked(&mut shutdown)).await);
     }
     drop(drain.await);
 }

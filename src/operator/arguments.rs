@@ -10,6 +10,7 @@ use uuid::Uuid;
 use super::contract::ContractVerb;
 use super::dead::DeadVerb;
 use super::failure::say;
+use super::grants::GrantsVerb;
 use super::ops::OpsVerb;
 use super::run::RunFlags;
 use super::settings::SettingFlags;
@@ -50,6 +51,9 @@ pub(super) enum Verb {
     /// Look at operations, and act on them
     #[command(subcommand)]
     Ops(OpsVerb),
+    /// Give, list and revoke grants: who may send a tool's operations
+    #[command(subcommand)]
+    Grants(GrantsVerb),
     /// Look at parked messages, and deal with them
     #[command(subcommand)]
     Dead(DeadVerb),
@@ -76,9 +80,12 @@ impl Verb {
     pub(super) fn needs(&self) -> Needs {
         let database = Needs { database: true, ..Needs::default() };
         match self {
-            Self::Migrate | Self::Submit(_) | Self::Ops(_) | Self::Dead(_) | Self::Republish => {
-                database
-            }
+            Self::Migrate
+            | Self::Submit(_)
+            | Self::Ops(_)
+            | Self::Grants(_)
+            | Self::Dead(_)
+            | Self::Republish => database,
             Self::Run(flags) => flags.needs(),
             Self::Contract(verb) => verb.needs(),
             Self::Config => Needs::default(),
@@ -202,9 +209,18 @@ mod tests {
             "ops resolve acme:prod:run:step --applied T-1 --by ann --reason seen",
             "ops resolve acme:prod:run:step --not-applied --by ann --reason seen",
             "ops resolve acme:prod:run:step --compensated --by ann --reason seen",
+            "ops list --overdue --tenant acme",
+            "ops approve acme:prod:run:step --fingerprint f --by ann",
+            "ops deny acme:prod:run:step --fingerprint f --by ann --reason no",
+            "ops withdraw acme:prod:run:step --by ann --reason no",
+            "grants add --tenant acme --actor a --tool t --where {} --by ann",
+            "grants add --tenant acme --actor a --tool t --from 2027-01-01T00:00:00Z --until 2028-01-01T00:00:00Z --by ann",
+            "grants list --tenant acme --actor a --tool t --all",
+            "grants revoke 0190a6f0-0000-7000-8000-000000000000 --by ann",
             "dead list --all",
             "republish --json",
             "contract check a.yaml b.yaml",
+            "contract check --trace acme:prod:run:step --json",
             "contract describe a.yaml --format mcp",
             "contract describe --format schema",
             "contract activate a.yaml",
@@ -242,6 +258,13 @@ mod tests {
             "ops resolve k --applied T-1 --by ann",
             "ops retry k --reopen --by ann",
             "ops list --status done",
+            "ops list --overdue --before 0190a6f0-0000-7000-8000-000000000000",
+            "ops approve k --by ann",
+            "ops deny k --fingerprint f --by ann",
+            "ops withdraw k --reason no",
+            "grants add --tenant acme --tool t --by ann",
+            "grants add --tenant acme --actor a --tool t --until tomorrow --by ann",
+            "grants revoke 7 --by ann",
             "ops wait k --timeout soon",
             "dead show not-a-uuid",
             "contract check",

@@ -12,17 +12,13 @@ use super::Context;
 use super::failure::{Failure, say, seen_enough};
 use crate::config::Needs;
 use crate::contract_file::{LoadedContract, load_all};
+use check::CheckFlags;
 use describe::DescribeFlags;
 
 /// Checks, describes and activates contract files.
 #[derive(Debug, Subcommand)]
 pub(super) enum ContractVerb {
-    /// Review contract files: errors, red flags of the design review, notes
-    ///
-    /// Exit code 1 when a file cannot be read as a contract or has an error; such a tool is not
-    /// served. Red flags are gaps that a reviewer should have answered first.
-    #[command(after_help = "Example:\n  oncebox contract check contracts/*.yaml")]
-    Check(Files),
+    Check(CheckFlags),
     Describe(DescribeFlags),
     /// Register contract files, and make their versions current
     ///
@@ -42,13 +38,18 @@ pub(super) struct Files {
 
 impl ContractVerb {
     pub(super) fn needs(&self) -> Needs {
-        Needs { database: matches!(self, Self::Activate(_)), ..Needs::default() }
+        let database = match self {
+            Self::Check(flags) => flags.needs_database(),
+            Self::Describe(_) => false,
+            Self::Activate(_) => true,
+        };
+        Needs { database, ..Needs::default() }
     }
 }
 
 pub(super) async fn run(context: &Context, verb: ContractVerb) -> Result<(), Failure> {
     match verb {
-        ContractVerb::Check(files) => check::run(context, &files.files),
+        ContractVerb::Check(flags) => check::run(context, &flags).await,
         ContractVerb::Describe(flags) => seen_enough(describe::run(context, &flags)),
         ContractVerb::Activate(files) => activate::run(context, &files.files).await,
     }

@@ -18,6 +18,7 @@ mod migrate;
 mod run;
 mod submit;
 mod ops;
+mod grants;
 mod dead;
 mod republish;
 mod contract;
@@ -83,6 +84,7 @@ async fn perform(context: &Context, verb: Verb) -> Result<(), Failure> {
         Verb::Run(asked) => run::run(context, &asked).await,
         Verb::Submit(asked) => submit::run(context, &asked).await,
         Verb::Ops(asked) => ops::run(context, asked).await,
+        Verb::Grants(asked) => grants::run(context, asked).await,
         Verb::Dead(asked) => dead::run(context, asked).await,
         Verb::Republish => republish::run(context).await,
         Verb::Contract(asked) => contract::run(context, asked).await,

@@ -2,6 +2,7 @@
 
 mod act;
 mod advice;
+mod answer;
 mod list;
 mod show;
 mod wait;
@@ -11,6 +12,7 @@ use clap::Subcommand;
 use super::Context;
 use super::failure::{Failure, seen_enough};
 use act::{ReleaseFlags, ResolveFlags, RetryFlags};
+use answer::{ApproveFlags, DenyFlags, WithdrawFlags};
 use list::ListFlags;
 use show::ShowFlags;
 use wait::WaitFlags;
@@ -24,6 +26,9 @@ pub(super) enum OpsVerb {
     Retry(RetryFlags),
     Release(ReleaseFlags),
     Resolve(ResolveFlags),
+    Approve(ApproveFlags),
+    Deny(DenyFlags),
+    Withdraw(WithdrawFlags),
 }
 
 pub(super) async fn run(context: &Context, verb: OpsVerb) -> Result<(), Failure> {
@@ -34,5 +39,8 @@ pub(super) async fn run(context: &Context, verb: OpsVerb) -> Result<(), Failure>
         OpsVerb::Retry(flags) => act::retry(context, &flags).await,
         OpsVerb::Release(flags) => act::release(context, &flags).await,
         OpsVerb::Resolve(flags) => act::resolve(context, &flags).await,
+        OpsVerb::Approve(flags) => answer::approve(context, &flags).await,
+        OpsVerb::Deny(flags) => answer::deny(context, &flags).await,
+        OpsVerb::Withdraw(flags) => answer::withdraw(context, &flags).await,
     }
 }

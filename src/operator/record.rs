@@ -1,5 +1,7 @@
 //! A record as the command line names and shows it.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
@@ -8,11 +10,12 @@ use uuid::Uuid;
 use super::Context;
 use super::failure::Failure;
 use crate::contract_file;
+use crate::domain::contract::{Contract, duration_text};
 use crate::domain::key::OperationKey;
 use crate::domain::operation::{Operation, Timestamp};
 use crate::domain::reason::Reason;
 use crate::domain::rule::AttemptRule;
-use crate::store::{self, Connection, StoreError, Which};
+use crate::store::{self, Connection, Responsible, StoreError, Which};
 
 /// Reads an operation's id or its whole key; the key names its tenant.
 pub(super) fn which(text: &str) -> Result<Which, Failure> {
@@ -88,9 +91,43 @@ pub(super) fn fields(operation: &Operation) -> Vec<(&'static str, Value)> {
         ("order_number", json!(order.map(|order| order.number))),
         ("waiting_for_order", json!(order.is_some_and(|order| order.waiting))),
         ("order_released", json!(order.is_some_and(|order| order.released))),
+        ("provider_job", json!(operation.job.as_ref().map(|job| job.id.as_str()))),
+        ("accepted_at", json!(operation.job.as_ref().map(|job| moment(job.accepted_at)))),
+        ("held_behind", json!(operation.twin.as_ref().and_then(|twin| twin.held_behind))),
+        ("attempts_over_at", json!(operation.attempts_over_at.map(moment))),
+        ("unresolved_since", json!(operation.unresolved_since.map(moment))),
+        ("lookups", json!(operation.lookups)),
+        ("next_lookup_at", json!(operation.next_lookup_at.map(moment))),
+        ("actor", json!(operation.actor)),
         ("traceparent", json!(operation.traceparent)),
         ("updated_at", json!(moment(operation.updated_at))),
     ]
+}
+
+/// A span for people: its two largest units.
+pub(super) fn about(span: Duration) -> String {
+    let seconds = span.as_secs();
+    let number = |size: u64, within: u64| (seconds % within) / size;
+    let parts = [
+        (seconds / 86_400, "d"),
+        (number(3600, 86_400), "h"),
+        (number(60, 3600), "m"),
+        (number(1, 60), "s"),
+    ];
+    let told = parts.iter().skip_while(|(number, _)| *number == 0).take(2);
+    let told: Vec<String> = told.map(|(number, unit)| format!("{number}{unit}")).collect();
+    if told.is_empty() { "0s".to_owned() } else { told.join(" ") }
+}
+
+/// Whom a record that waits for a person waits for, since when, and for how long too long.
+pub(super) fn waits_for(operation: &Operation, responsible: &Responsible) -> Value {
+    json!({
+        "owner": responsible.owner,
+        "since": operation.unresolved_since.map(moment),
+        "respond_within": responsible.respond_within.map(duration_text),
+        "overdue": responsible.overdue.is_some(),
+        "overdue_seconds": responsible.overdue.map(|by| by.as_secs()),
+    })
 }
 
 /// The same as one object.
@@ -99,16 +136,25 @@ pub(super) fn object(operation: &Operation) -> Value {
     Value::Object(members.collect())
 }
 
-/// What the record's contract version says about attempts; `None`: the registry does not have it, or
-/// its text can no longer be read.
+/// The record's contract version; `None`: the registry does not have it, or its text can no longer be
+/// read.
+pub(super) async fn contract(
+    context: &Context,
+    connection: &mut Connection,
+    row: &Operation,
+) -> Result<Option<Contract>, StoreError> {
+    let margin = context.config.worker.margin;
+    let registered = store::find(connection, &row.tool, &row.tool_version).await?;
+    Ok(registered.and_then(|registered| contract_file::read(&registered.text, margin).ok()))
+}
+
+/// What the record's contract version says about attempts, if it can be read.
 pub(super) async fn rule(
     context: &Context,
     connection: &mut Connection,
     row: &Operation,
 ) -> Result<Option<AttemptRule>, StoreError> {
     let worker = &context.config.worker;
-    let registered = store::find(connection, &row.tool, &row.tool_version).await?;
-    let contract = registered
-        .and_then(|registered| contract_file::read(&registered.text, worker.margin).ok());
+    let contract = contract(context, connection, row).await?;
     Ok(contract.map(|contract| AttemptRule::of(&contract, worker.margin, worker.stall_margin)))
 }

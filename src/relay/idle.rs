@@ -11,7 +11,8 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use tracing::{debug, warn};
 
-use super::{Counts, told_to_stop};
+use super::Counts;
+use crate::shutdown;
 use crate::store::{DatabaseUrl, StoreError, WakeUp};
 
 /// The first wait after work.
@@ -78,7 +79,7 @@ impl Idle {
                     self.wait = SHORTEST;
                 }
             }
-            () = told_to_stop(shutdown) => {}
+            () = shutdown::asked(shutdown) => {}
         }
     }
 

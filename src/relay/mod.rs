@@ -27,6 +27,7 @@ use tracing::{info, warn};
 use uuid::Uuid;
 
 use crate::broker::{Broker, BrokerError, BrokerSettings, Publisher};
+use crate::shutdown;
 use crate::store::{self, Ask, DatabaseUrl, Link, RESULTS, StoreError};
 use idle::Idle;
 use mark::Mark;
@@ -103,7 +104,7 @@ pub async fn run(settings: RelaySettings, mut shutdown: watch::Receiver<bool>) {
     let mut relay = Relay::new(settings);
     let mut idle = Idle::new(relay.settings.listen.clone(), relay.settings.poll);
     let mut failures = 0_u32;
-    while !*shutdown.borrow() {
+    while !shutdown::is_asked(&shutdown) {
         match relay.run_once().await {
             Ok(counts) => {
                 if failures > 0 {
@@ -120,7 +121,7 @@ pub async fn run(settings: RelaySettings, mut shutdown: watch::Receiver<bool>) {
                     failures, "relay pass failed; trying again"
                 );
                 let wait = backoff(failures, Duration::from_millis(100));
-                drop(timeout(wait, told_to_stop(&mut shutdown)).await);
+                drop(timeout(wait, shutdown::asked(&mut shutdown)).await);
             }
         }
     }
@@ -245,14 +246,6 @@ impl Relay {
         let mut rooms = self.windows.rooms(Instant::now());
         rooms.extend(self.results.room(self.settings.batch));
         Ok(self.mark.asks(rooms))
-    }
-}
-
-/// Waits for the word to stop. When nobody is left who could give it, for ever: a loop that took that
-/// for an answer would spin.
-async fn told_to_stop(shutdown: &mut watch::Receiver<bool>) {
-    if shutdown.wait_for(|stop| *stop).await.is_err() {
-        std::future::pending::<()>().await;
     }
 }
 

@@ -10,17 +10,7 @@ use uuid::Uuid;
 
 use super::StoreError;
 use super::row::timestamp;
-use crate::domain::operation::Timestamp;
 use crate::domain::permission::ApprovalState;
-
-/// A request for approval as a claim sees it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ApprovalRow {
-    /// Where it stands.
-    pub state: ApprovalState,
-    /// When it was asked for.
-    pub requested_at: Timestamp,
-}
 
 /// Writes a request for approval for locked records, of their stored fingerprints. An answer to an
 /// earlier request for the same one is forgotten: it has been used up.
@@ -45,22 +35,23 @@ pub(super) async fn request(
     Ok(())
 }
 
-/// The requests for approval of `operations`, of their stored fingerprints. Takes no lock: an answer
-/// that commits later is seen by the next look.
+/// Where the requests for approval of `operations` stand, of their stored fingerprints. What was asked
+/// before a record was opened again is no request of its present submission, whose actor may be the
+/// very one who approved that. Takes no lock: an answer that commits later is seen by the next look.
 ///
 /// # Errors
 /// The transaction is to be rolled back.
 pub async fn approvals(
     connection: &mut PgConnection,
     operations: &[Uuid],
-) -> Result<HashMap<Uuid, ApprovalRow>, StoreError> {
+) -> Result<HashMap<Uuid, ApprovalState>, StoreError> {
     if operations.is_empty() {
         return Ok(HashMap::new());
     }
     let rows = sqlx::query(
-        "select a.operation_id, a.state, a.requested_at, a.expires_at from oncebox.approvals a \
+        "select a.operation_id, a.state, a.expires_at from oncebox.approvals a \
          join oncebox.operations o on o.operation_id = a.operation_id and o.request_fingerprint = a.request_fingerprint \
-         where a.operation_id = any($1)",
+         where a.operation_id = any($1) and a.requested_at >= o.opened_at",
     )
     .bind(operations)
     .fetch_all(connection)
@@ -77,8 +68,7 @@ pub async fn approvals(
                 ("withdrawn", _) => ApprovalState::Withdrawn,
                 (_, _) => return Err(StoreError::Unreadable("approvals.state")),
             };
-            let requested_at = timestamp(row.try_get("requested_at")?);
-            Ok((row.try_get("operation_id")?, ApprovalRow { state, requested_at }))
+            Ok((row.try_get("operation_id")?, state))
         })
         .collect()
 }
@@ -111,7 +101,7 @@ pub async fn answer_approval(
     Ok(done.rows_affected() == 1)
 }
 
-/// Takes an approval back. False: there is none that was given.
+/// Takes an approval back. False: none was given since the record was opened.
 ///
 /// # Errors
 /// The transaction is to be rolled back.
@@ -123,8 +113,9 @@ pub async fn withdraw_approval(
 ) -> Result<bool, StoreError> {
     let done = sqlx::query(
         "update oncebox.approvals a set state = 'withdrawn', answered_at = clock_timestamp(), answered_by = $2, \
-           answer_reason = $3, expires_at = null \
-         where a.operation_id = $1 and a.state = 'approved'",
+           answer_reason = $3, expires_at = null from oncebox.operations o \
+         where a.operation_id = $1 and a.state = 'approved' \
+           and o.operation_id = a.operation_id and a.requested_at >= o.opened_at",
     )
     .bind(operation)
     .bind(by)
@@ -132,4 +123,50 @@ pub async fn withdraw_approval(
     .execute(connection)
     .await?;
     Ok(done.rows_affected() > 0)
+}
+
+/// A request for approval as an operator sees it.
+#[derive(Debug, Clone)]
+pub struct ShownApproval {
+    /// What was asked for.
+    pub fingerprint: String,
+    /// `requested`, `approved`, `denied` or `withdrawn`.
+    pub state: String,
+    /// When it was asked for.
+    pub requested_at: OffsetDateTime,
+    /// When a person answered last.
+    pub answered_at: Option<OffsetDateTime>,
+    /// Who answered last.
+    pub answered_by: Option<String>,
+    /// Why.
+    pub reason: Option<String>,
+    /// Until when an approval holds.
+    pub expires_at: Option<OffsetDateTime>,
+}
+
+/// The last request for approval of one operation. Takes no lock.
+///
+/// # Errors
+/// Nothing was read.
+pub async fn shown_approval(
+    connection: &mut PgConnection,
+    operation: Uuid,
+) -> Result<Option<ShownApproval>, StoreError> {
+    let row = sqlx::query(
+        "select a.request_fingerprint, a.state, a.requested_at, a.answered_at, a.answered_by, a.answer_reason, a.expires_at \
+         from oncebox.approvals a where a.operation_id = $1 order by a.requested_at desc limit 1",
+    )
+    .bind(operation)
+    .fetch_optional(connection)
+    .await?;
+    let Some(row) = row else { return Ok(None) };
+    Ok(Some(ShownApproval {
+        fingerprint: row.try_get("request_fingerprint")?,
+        state: row.try_get("state")?,
+        requested_at: row.try_get("requested_at")?,
+        answered_at: row.try_get("answered_at")?,
+        answered_by: row.try_get("answered_by")?,
+        reason: row.try_get("answer_reason")?,
+        expires_at: row.try_get("expires_at")?,
+    }))
 }

@@ -103,6 +103,16 @@ pub struct KeptLetter {
     pub resolution: Option<String>,
 }
 
+macro_rules! kept_letters {
+    ($which:literal) => {
+        concat!(
+            "select d.dead_letter_id, d.at, d.queue, d.reason, d.body, d.headers, d.message_id, d.operation_id, \
+                d.tenant_id, d.copies, d.resolution from oncebox.dead_letters d where ",
+            $which
+        )
+    };
+}
+
 /// Lists kept messages, oldest first: the open ones, or all.
 ///
 /// # Errors
@@ -112,15 +122,11 @@ pub async fn kept_letters(
     all: bool,
     limit: i64,
 ) -> Result<Vec<KeptLetter>, StoreError> {
-    let rows = sqlx::query(
-        "select d.dead_letter_id, d.at, d.queue, d.reason, d.body, d.headers, d.message_id, d.operation_id, d.tenant_id, \
-                d.copies, d.resolution \
-         from oncebox.dead_letters d where $1 or d.resolved_at is null order by d.at limit $2",
-    )
-    .bind(all)
-    .bind(limit)
-    .fetch_all(connection)
-    .await?;
+    let rows = sqlx::query(kept_letters!("$1 or d.resolved_at is null order by d.at limit $2"))
+        .bind(all)
+        .bind(limit)
+        .fetch_all(connection)
+        .await?;
     rows.iter().map(kept).collect()
 }
 
@@ -132,14 +138,10 @@ pub async fn kept_letter(
     connection: &mut PgConnection,
     id: Uuid,
 ) -> Result<Option<KeptLetter>, StoreError> {
-    let row = sqlx::query(
-        "select d.dead_letter_id, d.at, d.queue, d.reason, d.body, d.headers, d.message_id, d.operation_id, d.tenant_id, \
-                d.copies, d.resolution \
-         from oncebox.dead_letters d where d.dead_letter_id = $1 for update",
-    )
-    .bind(id)
-    .fetch_optional(connection)
-    .await?;
+    let row = sqlx::query(kept_letters!("d.dead_letter_id = $1 for update"))
+        .bind(id)
+        .fetch_optional(connection)
+        .await?;
     row.as_ref().map(kept).transpose()
 }
 

@@ -22,6 +22,12 @@ struct Migration {
 const MIGRATIONS: &[Migration] = &[
     Migration { version: 1, name: "tables", sql: include_str!("../../migrations/0001_tables.sql") },
     Migration { version: 2, name: "submit", sql: include_str!("../../migrations/0002_submit.sql") },
+    Migration {
+        version: 3,
+        name: "permissions",
+        sql: include_str!("../../migrations/0003_permissions.sql"),
+    },
+    Migration { version: 4, name: "twins", sql: include_str!("../../migrations/0004_twins.sql") },
 ];
 
 /// What a migration run did.

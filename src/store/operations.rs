@@ -13,6 +13,21 @@ use crate::domain::operation::{Operation, Timestamp};
 use crate::domain::reason::Reason;
 use crate::domain::step::Step;
 
+/// Reads the records of `$1` in their order, under the given lock.
+macro_rules! locking {
+    ($arguments:literal, $lock:literal) => {
+        concat!(
+            "select ",
+            operation_columns!(),
+            ", ",
+            $arguments,
+            " as arguments, clock_timestamp() as now from oncebox.operations o \
+             where o.operation_id = any($1) order by o.operation_id ",
+            $lock
+        )
+    };
+}
+
 /// Locks what can be locked now of `ids`, in their order, and reads it with arguments.
 ///
 /// Takes `for no key update skip locked`: a missing id is busy, or has no record; [`existing`] tells
@@ -24,17 +39,11 @@ pub async fn lock_free(
     connection: &mut PgConnection,
     ids: &[Uuid],
 ) -> Result<Vec<Loaded>, StoreError> {
-    let rows = sqlx::query(concat!(
-        "select ",
-        operation_columns!(),
-        ", case when o.status = 'pending' then o.arguments::text end as arguments, \
-         clock_timestamp() as now from oncebox.operations o where o.operation_id = any($1) \
-         order by o.operation_id for no key update skip locked"
-    ))
-    .bind(ids)
-    .fetch_all(connection)
-    .await?;
-    rows.iter().map(loaded).collect()
+    let with_arguments = locking!(
+        "case when o.status = 'pending' then o.arguments::text end",
+        "for no key update skip locked"
+    );
+    lock(connection, with_arguments, ids).await
 }
 
 /// Locks what can be locked now of `ids`, as [`lock_free`] does, and reads it without arguments.
@@ -45,17 +54,7 @@ pub async fn lock_now(
     connection: &mut PgConnection,
     ids: &[Uuid],
 ) -> Result<Vec<Loaded>, StoreError> {
-    let rows = sqlx::query(concat!(
-        "select ",
-        operation_columns!(),
-        ", null::text as arguments, clock_timestamp() as now \
-         from oncebox.operations o where o.operation_id = any($1) \
-         order by o.operation_id for no key update skip locked"
-    ))
-    .bind(ids)
-    .fetch_all(connection)
-    .await?;
-    rows.iter().map(loaded).collect()
+    lock(connection, locking!("null::text", "for no key update skip locked"), ids).await
 }
 
 /// Locks all of `ids` in their order, waiting for whoever holds them, and reads them without
@@ -67,13 +66,15 @@ pub async fn lock_all(
     connection: &mut PgConnection,
     ids: &[Uuid],
 ) -> Result<Vec<Loaded>, StoreError> {
-    let rows = sqlx::query(concat!(
-        "select ", operation_columns!(), ", null::text as arguments, clock_timestamp() as now \
-         from oncebox.operations o where o.operation_id = any($1) order by o.operation_id for no key update"
-    ))
-    .bind(ids)
-    .fetch_all(connection)
-    .await?;
+    lock(connection, locking!("null::text", "for no key update"), ids).await
+}
+
+async fn lock(
+    connection: &mut PgConnection,
+    locking: &'static str,
+    ids: &[Uuid],
+) -> Result<Vec<Loaded>, StoreError> {
+    let rows = sqlx::query(locking).bind(ids).fetch_all(connection).await?;
     rows.iter().map(loaded).collect()
 }
 

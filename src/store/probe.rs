@@ -85,6 +85,9 @@ pub async fn missing_rights(connection: &mut PgConnection) -> Result<Vec<String>
            ('operation_events', array['select', 'insert', 'update']), \
            ('dead_letters', array['select', 'insert', 'update']), \
            ('contracts', array['select', 'insert', 'update']), \
+           ('grants', array['select', 'insert', 'update']), \
+           ('approvals', array['select', 'insert', 'update']), \
+           ('twins', array['select', 'insert', 'update']), \
            ('workers', array['select', 'insert', 'update', 'delete']), \
            ('settings', array['select']), ('schema_migrations', array['select'])) as t(table_name, privileges) \
          cross join lateral (select t.table_name, p.privilege from unnest(t.privileges) as p(privilege)) w \

@@ -91,7 +91,7 @@ pub async fn sweep(
 }
 
 /// Publishes at once the records whose lease ran out, each again only after one minute doubled with
-/// each sweep.
+/// each sweep. Looks at every registered tool: only a worker claims, and it registers what it serves.
 ///
 /// # Errors
 /// Nothing was published, or after a lost answer perhaps once.
@@ -100,11 +100,12 @@ pub async fn publish_expired_leases(
     most: i64,
 ) -> Result<u64, StoreError> {
     let published = sqlx::query(publish!(
-        "select o.* from oncebox.operations o \
-         where o.lease_until < now() and o.phase in ('claimed', 'sent') \
-           and (o.queued_at < o.lease_until or o.queued_at < now() - interval '1 minute' * (2 ^ least(o.sweeps, 12))) \
-           and not exists (select from oncebox.outbox x where x.operation_id = o.operation_id and x.event_routing is null) \
-         order by o.lease_until limit $1 for no key update skip locked"
+        "select l.* from (select distinct c.tool_name from oncebox.contracts c) t cross join lateral ( \
+            select o.* from oncebox.operations o \
+            where o.tool_name = t.tool_name and o.lease_until < now() and o.phase in ('claimed', 'sent') \
+              and (o.queued_at < o.lease_until or o.queued_at < now() - interval '1 minute' * (2 ^ least(o.sweeps, 12))) \
+              and not exists (select from oncebox.outbox x where x.operation_id = o.operation_id and x.event_routing is null) \
+            order by o.lease_until limit $1 for no key update skip locked) l limit $1"
     ))
     .bind(most)
     .execute(connection)

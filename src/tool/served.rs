@@ -77,6 +77,17 @@ pub enum ServeError {
         /// The sections.
         sections: Vec<Unsupported>,
     },
+    /// The effect adds or is irreversible, nothing can find out about it, and not every request waits
+    /// for an approval ([`Contract::kept_manual`]).
+    #[error("{tool} {version} is not served: {why}")]
+    KeptManual {
+        /// The tool.
+        tool: ToolName,
+        /// Its version.
+        version: ToolVersion,
+        /// Why, and what to do.
+        why: String,
+    },
     /// The contract lets an authorizer decide that this process does not have.
     #[error(
         "{tool} {version} cannot be served here: {missing}; register it or serve the tool elsewhere"
@@ -105,8 +116,8 @@ impl ServedTool {
     /// A tool that is all contract.
     ///
     /// # Errors
-    /// When the contract has no `downstream`, or relies on what is not carried out
-    /// or not there.
+    /// When the contract has no `downstream`, is kept manual, or relies on what is not carried out or
+    /// not there.
     pub fn http(contract: Arc<Contract>, outside: &Outside<'_>) -> Result<Self, ServeError> {
         if contract.effect_class == EffectClass::Transactional {
             return Err(other_kind(&contract, "a transactional effect is no HTTP call"));
@@ -125,8 +136,8 @@ impl ServedTool {
     /// A tool written in Rust.
     ///
     /// # Errors
-    /// When the contract is a transactional or an HTTP one, or relies on what is not carried out
-    /// or not there.
+    /// When the contract is a transactional or an HTTP one, is kept manual, or relies on what is not
+    /// carried out or not there.
     pub fn rust(
         contract: Arc<Contract>,
         tool: Arc<dyn Tool>,
@@ -207,7 +218,7 @@ impl ServedTool {
         if call.resend {
             return Ok(());
         }
-        let code = self.code().map(|tool| checked(tool.precondition(call)));
+        let code = self.code().map(|tool| checked(tool.precondition(call), CODE_PATIENCE));
         match both(self.questions.precondition(call).await, code).await {
             Checked::Holds => Ok(()),
             Checked::Fails => Err(NotSent::Forbidden(Denial::PreconditionFailed)),
@@ -219,7 +230,9 @@ impl ServedTool {
     pub async fn lookup(&self, call: &Call) -> Evidence {
         let evidence = match (self.questions.lookup(call).await, self.code()) {
             (Some(evidence), _) => evidence,
-            (None, Some(tool)) if self.contract.lookup().is_some() => told(tool.lookup(call)).await,
+            (None, Some(tool)) if self.contract.lookup().is_some() => {
+                told(tool.lookup(call), CODE_PATIENCE).await
+            }
             (None, _) => Evidence::CannotTell(Blank::NoQuestion),
         };
         match evidence {
@@ -238,7 +251,9 @@ impl ServedTool {
         }
         let evidence = match (self.questions.poll(call).await, self.code()) {
             (Some(evidence), _) => evidence,
-            (None, Some(tool)) if self.contract.poll().is_some() => told(tool.poll(call)).await,
+            (None, Some(tool)) if self.contract.poll().is_some() => {
+                told(tool.poll(call), CODE_PATIENCE).await
+            }
             (None, _) => Evidence::CannotTell(Blank::NoQuestion),
         };
         match evidence {
@@ -283,7 +298,8 @@ impl ServedTool {
 
     /// Why the effect is not as the contract demands; `None`: it is.
     async fn postcondition(&self, call: &Call, receipt: &Receipt) -> Option<Unconfirmed> {
-        let code = self.code().map(|tool| checked(tool.postcondition(call, receipt)));
+        let code =
+            self.code().map(|tool| checked(tool.postcondition(call, receipt), CODE_PATIENCE));
         match both(self.questions.postcondition(call, receipt).await, code).await {
             Checked::Holds => None,
             Checked::Fails => Some(Unconfirmed::Failed),
@@ -304,15 +320,18 @@ impl ServedTool {
         kind: ToolKind,
         outside: &Outside<'_>,
     ) -> Result<Self, ServeError> {
-        let sections = contract.unsupported();
-        if sections.is_empty() {
-            return Self::assemble(contract, kind, outside);
-        }
         let (tool, version) = (contract.tool.clone(), contract.version.clone());
-        Err(ServeError::Unsupported { tool, version, sections })
+        let sections = contract.unsupported();
+        if !sections.is_empty() {
+            return Err(ServeError::Unsupported { tool, version, sections });
+        }
+        if let Some(why) = contract.kept_manual() {
+            return Err(ServeError::KeptManual { tool, version, why });
+        }
+        Self::assemble(contract, kind, outside)
     }
 
-    fn assemble(
+    pub(super) fn assemble(
         contract: Arc<Contract>,
         kind: ToolKind,
         outside: &Outside<'_>,
@@ -343,8 +362,8 @@ async fn both(first: Checked, code: Option<impl Future<Output = Checked>>) -> Ch
 }
 
 /// What a tool's code says of an effect or a job.
-async fn told(code: impl Future<Output = Evidence>) -> Evidence {
-    match timeout(CODE_PATIENCE, AssertUnwindSafe(code).catch_unwind()).await {
+async fn told(code: impl Future<Output = Evidence>, patience: Duration) -> Evidence {
+    match timeout(patience, AssertUnwindSafe(code).catch_unwind()).await {
         Ok(Ok(evidence)) => evidence,
         Ok(Err(_)) => Evidence::CannotTell(Blank::Panicked),
         Err(_) => Evidence::CannotTell(Blank::Unreachable),
@@ -352,8 +371,8 @@ async fn told(code: impl Future<Output = Evidence>) -> Evidence {
 }
 
 /// What a tool's code says of a condition.
-async fn checked(code: impl Future<Output = Checked>) -> Checked {
-    match timeout(CODE_PATIENCE, AssertUnwindSafe(code).catch_unwind()).await {
+async fn checked(code: impl Future<Output = Checked>, patience: Duration) -> Checked {
+    match timeout(patience, AssertUnwindSafe(code).catch_unwind()).await {
         Ok(Ok(checked)) => checked,
         Ok(Err(_)) | Err(_) => Checked::Unreachable,
     }

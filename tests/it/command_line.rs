@@ -84,3 +84,46 @@ async fn a_database_that_cannot_be_used_says_so_before_all_else() {
     let (code, _, told) = run(&world, "contract activate .");
     assert_eq!(code, Some(2), "no file is no success: {told}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_check_fails_for_what_must_be_kept_manual() {
+    let world = World::new().await;
+    let check = |file: &str| {
+        let (code, shown, told) = ended(oncebox(&world, &["contract", "check", file, "--json"]));
+        let report: serde_json::Value =
+            serde_json::from_str(&shown).unwrap_or_else(|e| panic!("{e}: {shown} {told}"));
+        (code, report)
+    };
+    let example = |name: &str| format!("{}/contracts/{name}.yaml", env!("CARGO_MANIFEST_DIR"));
+    let (code, report) = check(&example("tickets.create"));
+    assert_eq!((code, report["verdict"].as_str()), (Some(0), Some("automate")), "{report:#}");
+    let ids = |list: &str| -> Vec<String> {
+        let rows = report[list].as_array().unwrap();
+        rows.iter().map(|row| row["id"].as_str().unwrap().to_owned()).collect()
+    };
+    let rows = "effect identity sameness claim replay in_flight unknown permission expiry tests";
+    assert_eq!(ids("worksheet"), rows.split(' ').collect::<Vec<_>>());
+    assert_eq!(ids("queue_contract"), ["delivered_twice", "effect_queried", "crash_before_ack"]);
+
+    // What this repository shows off passes, also the mail that nobody can ask about.
+    for (name, verdict) in
+        [("mail.send", "keep_manual"), ("reviewed/tickets.create", "automate_with_approval")]
+    {
+        let (code, report) = check(&example(name));
+        assert_eq!((code, report["verdict"].as_str()), (Some(0), Some(verdict)), "{report:#}");
+        assert_eq!(report["approval"]["suffices"], true, "{report:#}");
+    }
+
+    // Blind and irreversible, and it sends without a person's word.
+    let blind = crate::support::downstream::mails("http://127.0.0.1:9", "")
+        .replace("effect_class: key_based", "effect_class: irreversible");
+    let file = world.contracts.join("mail.yaml");
+    std::fs::write(&file, &blind).unwrap();
+    let (code, report) = check(file.to_str().unwrap());
+    assert_eq!((code, report["verdict"].as_str()), (Some(1), Some("keep_manual")), "{report:#}");
+    assert_eq!(report["approval"]["suffices"], false, "{report:#}");
+    std::fs::write(&file, format!("{blind}approval: {{wait: 72h, expires: 24h}}\n")).unwrap();
+    let (code, report) = check(file.to_str().unwrap());
+    assert_eq!(report["approval"]["suffices"], true, "{report:#}");
+    assert_eq!((code, &report["ok"]), (Some(0), &true.into()), "{report:#}");
+}

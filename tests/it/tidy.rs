@@ -45,7 +45,7 @@ const DOMAIN_CRATES: &[&str] = &[
 ];
 
 /// The ways an operation travels. None knows another; they meet in the record.
-const FLOWS: &[&str] = &["ingress", "relay", "consumer", "maintain", "operator"];
+const FLOWS: &[&str] = &["ingress", "relay", "consumer", "reconcile", "maintain", "operator"];
 
 /// The command line submits like any other caller, through the one door.
 const FLOW_EXCEPTIONS: &[(&str, &str)] = &[("operator", "ingress")];

@@ -3,6 +3,19 @@
 use super::refused::check;
 use super::*;
 
+#[test]
+fn words_that_mean_nothing_are_named_with_their_place() {
+    let check = |from: &str, to: &str, expected: &str| check(EVERYTHING, from, to, expected);
+    check("{grants: true}", "{}", "/authorization: must name who decides: grants: true");
+    check("{grants: true}", "{grants: false}", "/authorization/grants: must be true, or left out");
+    check("{grants: true}", "{code: ''}", "/authorization/code: must not be empty");
+    let http = "{http: {method: POST, url: \"http://h/\"}}";
+    check("{grants: true}", http, "/authorization/http/method: unknown field method; known here");
+    check("every: 5s, ", "", "/downstream/poll/every: is missing");
+    check("found: 200, ", "found: [200, 99], ", "/downstream/lookup/http/found/1: must be a whole");
+    check("pass: [200]", "pass: 200", "/postcondition/pass: must be a list");
+}
+
 /// A question is believed, so it must be whole and say whom it asks about.
 #[test]
 fn questions_that_could_not_be_believed_are_named_with_their_place() {

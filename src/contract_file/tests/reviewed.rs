@@ -1,6 +1,6 @@
 //! What `contract check` tells a reviewer.
 
-use crate::domain::contract::{Finding, Severity};
+use crate::domain::contract::Finding;
 
 use super::*;
 

@@ -1,8 +1,11 @@
 #![allow(clippy::wildcard_enum_match_arm, reason = "an expectation names the few that differ")]
 
+mod guards;
+mod questions;
+
 use super::*;
 use crate::domain::records::{
-    HOUR, MINUTE, NOW, RESENDS, SECOND, ago, ahead, downstream_key, in_order, lease_until,
+    self, HOUR, MINUTE, NOW, RESENDS, SECOND, ago, ahead, downstream_key, in_order, lease_until,
     material, operation, other_material, rule, sent_operation,
 };
 
@@ -17,9 +20,10 @@ fn decide_with(
     resend: Resend,
     alone: bool,
 ) -> Claim {
-    let key = downstream_key("fresh");
-    let claimant = Claimant { owner: "worker-2", alone, downstream_key: &key };
-    decide(row, recomputed, predecessor, NOW, &rule(resend), &claimant)
+    let claimant =
+        Claimant { owner: "worker-2", alone, downstream_key: &|| downstream_key("fresh") };
+    let around = Around { predecessor, ..records::alone() };
+    decide(row, recomputed, &around, NOW, &rule(resend), &claimant)
 }
 
 /// What a claim came to, short enough for a table.
@@ -49,12 +53,24 @@ fn step_of(claim: Claim) -> Step {
     }
 }
 
+fn marked(marking: Marking) -> Option<Step> {
+    match marking {
+        Marking::Write(step) => Some(*step),
+        Marking::Lost | Marking::Forbidden(_) => None,
+    }
+}
+
 fn events(step: &Step) -> Vec<&'static str> {
     step.trace.iter().map(|row| row.event).collect()
 }
 
 fn expired(row: Operation) -> Operation {
     Operation { lease: lease_until(ago(SECOND)), ..row }
+}
+
+/// Whoever goes into one of the others gives up the lease.
+fn may_be_leased(state: State) -> bool {
+    !matches!(state, State::Held | State::AwaitingApproval | State::Accepted)
 }
 
 /// Every record that differs in what a claim looks at: state, due, lease, sent mark, lost claims.
@@ -69,7 +85,7 @@ fn every_row() -> Vec<Operation> {
                             None => operation(state),
                             Some(by) => sent_operation(state, by),
                         };
-                        let lease = lease.clone();
+                        let lease = lease.clone().filter(|_| may_be_leased(state));
                         rows.push(Operation { due_at, lease, lost_claims, ..row });
                     }
                 }
@@ -91,8 +107,12 @@ fn expected(
         State::Applied => Some("leave Replayed"),
         State::Unknown => Some("leave Unknown"),
         State::Rejected | State::FailedPermanent | State::Expired => Some("leave Verdict"),
-        State::Held => Some("leave Held"),
-        State::AwaitingApproval | State::Accepted | State::Parked => Some("leave Waiting"),
+        State::Parked => Some("leave Waiting"),
+        State::AwaitingApproval | State::Accepted if NOW < row.due_at => Some("leave Waiting"),
+        State::AwaitingApproval if row.may_have_been_sent() => Some("Unknown approval_timed_out"),
+        State::AwaitingApproval => Some("Rejected approval_timed_out"),
+        // The rule of these tests has nobody to ask for it.
+        State::Accepted => Some("Unknown job_unfinished"),
         State::Queued | State::RetryScheduled if NOW < row.due_at => Some("leave NotDue"),
         _ if row.lease.as_ref().is_some_and(|lease| NOW < lease.until) => Some("leave InFlight"),
         _ => None,
@@ -107,6 +127,7 @@ fn expected(
     if predecessor == Predecessor::Unfinished {
         return match row.state {
             State::Queued if row.lease.is_none() => "Queued waiting_for_order".to_owned(),
+            State::Held => "Held waiting_for_order".to_owned(),
             _ => "RetryScheduled waiting_for_order".to_owned(),
         };
     }
@@ -306,37 +327,41 @@ fn a_transactional_operation_is_claimed_plainly() {
 #[test]
 fn only_the_owner_of_a_live_claim_marks_it() {
     let row = operation(State::Claimed);
-    let ticket = Ticket { token: row.token, prior_first_sent_at: None, marked: false };
-    let step = mark_sent(&row, &ticket, NOW).unwrap();
+    let ticket = Ticket { token: row.token, prior_first_sent_at: None, marked: false, at: NOW };
+    let step = marked(mark_sent(&row, &ticket, Permission::Allowed, NOW)).unwrap();
     assert_eq!((step.record.state, step.record.attempts), (State::Sent, 1));
     assert_eq!((step.record.first_sent_at, step.record.key_first_used_at), (Some(NOW), Some(NOW)));
     assert_eq!((step.record.lease.clone(), step.record.token), (row.lease.clone(), row.token));
     assert_eq!(events(&step), ["sent"]);
 
     // The commit's answer was lost: asking again counts no second attempt.
-    let again = mark_sent(&step.record, &ticket, ahead(SECOND)).unwrap();
+    let again =
+        marked(mark_sent(&step.record, &ticket, Permission::Allowed, ahead(SECOND))).unwrap();
     assert_eq!(again.record, step.record);
     assert!(again.trace.is_empty());
 
     let stale = Ticket { token: Token(0), ..ticket };
-    assert!(mark_sent(&row, &stale, NOW).is_none());
-    assert!(mark_sent(&row, &ticket, ahead(20 * SECOND)).is_none());
-    assert!(mark_sent(&Operation { lease: None, ..row.clone() }, &ticket, NOW).is_none());
+    let mark = |row: &Operation, ticket, now| mark_sent(row, ticket, Permission::Allowed, now);
+    assert!(matches!(mark(&row, &stale, NOW), Marking::Lost));
+    assert!(matches!(mark(&row, &ticket, ahead(20 * SECOND)), Marking::Lost));
+    let free = Operation { lease: None, ..row.clone() };
+    assert!(matches!(mark(&free, &ticket, NOW), Marking::Lost));
     for state in State::ALL {
         let lease = lease_until(ahead(SECOND));
-        let marks = mark_sent(&Operation { lease, ..operation(state) }, &ticket, NOW).is_some();
+        let marks = marked(mark(&Operation { lease, ..operation(state) }, &ticket, NOW)).is_some();
         assert_eq!(marks, matches!(state, State::Claimed | State::Sent), "{state:?}");
     }
 }
 
 #[test]
 fn a_delivery_that_changes_nothing_says_so_in_the_trace() {
-    let word = |state| match claimed_by(&operation(state), Resend::Never, false) {
+    let waits = |state| Operation { due_at: ahead(SECOND), ..operation(state) };
+    let word = |state| match claimed_by(&waits(state), Resend::Never, false) {
         Claim::Leave(leave) => leave.event(),
         other => panic!("{other:?}"),
     };
     assert_eq!(word(State::Claimed), "in_flight");
-    assert_eq!(word(State::Held), "held");
+    assert_eq!(word(State::AwaitingApproval), "in_flight");
     assert_eq!(word(State::Parked), "in_flight");
     assert_eq!(word(State::Applied), "replayed");
     assert_eq!(word(State::Unknown), "unknown");

@@ -16,6 +16,8 @@ use thiserror::Error;
 
 use super::{CONTRACT_SCHEMA, Contract, EffectClass};
 
+pub(super) use words::{effect, fields};
+
 /// The name of the tool that asks.
 pub const STATUS_TOOL: &str = "operation_status";
 

@@ -44,7 +44,7 @@ pub struct RetryRule {
 pub struct Concurrency {
     /// In one process; at least 1.
     pub process: u32,
-    /// In all of them.
+    /// In all of them; at least 1. None: no bound.
     pub total: Option<u32>,
 }
 

@@ -283,6 +283,8 @@ impl fmt::Debug for RenderContext<'_> {
 }
 
 #[cfg(test)]
+mod asking;
+#[cfg(test)]
 mod properties;
 #[cfg(test)]
 mod tests;

@@ -23,6 +23,29 @@ pub(super) fn values(arguments: &Json, rule: &FingerprintRule) -> Vec<(String, J
     values.into_iter().filter_map(|(place, value)| Some((place.to_string(), value?))).collect()
 }
 
+/// The value that a request has at any place, sent or meant by its omission, made the same where the
+/// contract says so.
+pub(super) fn value_at(arguments: &Json, place: &Pointer, rule: &FingerprintRule) -> Option<Json> {
+    outermost(arguments, place, rule).or_else(|| {
+        // The innermost default that holds it, of a place that was not sent.
+        let within = |(outer, default): (&Pointer, &Json)| {
+            let way = place.within(outer).filter(|_| arguments.at(outer).is_none())?;
+            default.at_tokens(way).map(|value| same_text(value.clone(), place, rule))
+        };
+        rule.defaults.iter().rev().find_map(within)
+    })
+}
+
+/// `value` as it is compared at `place`.
+pub(super) fn same_text(mut value: Json, place: &Pointer, rule: &FingerprintRule) -> Json {
+    for (inner, rules) in &rule.text {
+        if let Some(text) = inner.within(place).and_then(|way| value.at_tokens_mut(way)) {
+            normalise(text, rules);
+        }
+    }
+    value
+}
+
 fn outermost(arguments: &Json, place: &Pointer, rule: &FingerprintRule) -> Option<Json> {
     let mut value = arguments.at(place).or_else(|| rule.defaults.get(place))?.clone();
     // Outer places first here too: a default object is there before its members are filled in.
@@ -31,12 +54,7 @@ fn outermost(arguments: &Json, place: &Pointer, rule: &FingerprintRule) -> Optio
             fill_in(&mut value, way, default);
         }
     }
-    for (inner, rules) in &rule.text {
-        if let Some(text) = inner.within(place).and_then(|way| value.at_tokens_mut(way)) {
-            normalise(text, rules);
-        }
-    }
-    Some(value)
+    Some(same_text(value, place, rule))
 }
 
 /// Adds an omitted member to an object that is there.

@@ -2,20 +2,20 @@ use super::*;
 
 /// One line a state, one column an event; `.` refused, `=` stays, `!` conflict, letters below.
 const TABLE: &str = "
-                    reopen claim claim+ mark sched proof fail rej lose park retry reop r+app r-app rcomp rel exp
-queued              .      C     S      .    R     A     F    J   U    P    Q     .    A     F     F     .   .
-held                .      .     .      .    .     A     .    J   .    .    .     .    A     .     .     Q   .
-awaiting_approval   .      .     .      .    .     A     .    J   .    .    .     .    A     .     .     .   .
-claimed             .      C     S      S    R     A     F    J   U    P    .     .    A     F     F     .   .
-sent                .      C     S      =    R     A     F    J   U    P    .     .    A     F     F     .   .
-accepted            .      .     .      .    .     A     F    .   U    .    .     .    A     F     F     .   .
-retry_scheduled     .      C     S      .    R     A     F    J   U    P    Q     .    A     F     F     .   .
-parked              .      .     .      .    .     A     .    J   U    =    Q     .    A     F     F     .   .
-applied             .      .     .      .    .     =     .    .   .    .    .     .    =     .     .     .   E
-rejected            Q      .     .      .    .     !     .    =   .    .    .     .    !     .     .     .   E
-failed_permanent    .      .     .      .    .     !     =    .   .    .    .     Q    !     =     =     .   E
-unknown             .      .     .      .    .     A     .    .   =    .    .     .    A     F     F     .   .
-expired             .      .     .      .    .     !     .    .   .    .    .     .    !     .     .     .   =
+                    reopen claim claim+ mark sched proof fail rej lose park retry reop r+app r-app rcomp rel hold ask appr acc unc abs exp
+queued              .      C     S      .    R     A     F    J   U    P    Q     .    A     F     F     .   H    W   .    O   U   .   .
+held                .      .     .      .    .     A     .    J   U    .    .     .    A     .     .     Q   =    .   .    O   U   .   .
+awaiting_approval   .      .     .      .    .     A     .    J   U    .    .     .    A     .     .     .   .    =   Q    O   U   .   .
+claimed             .      C     S      S    R     A     F    J   U    P    .     .    A     F     F     .   H    W   .    O   U   .   .
+sent                .      C     S      =    R     A     F    J   U    P    .     .    A     F     F     .   H    W   .    O   U   .   .
+accepted            .      .     .      .    .     A     F    .   U    .    O     .    A     F     F     .   .    .   .    =   U   .   .
+retry_scheduled     .      C     S      .    R     A     F    J   U    P    Q     .    A     F     F     .   H    W   .    O   U   .   .
+parked              .      .     .      .    .     A     .    J   U    =    Q     .    A     F     F     .   .    .   .    O   U   .   .
+applied             .      .     .      .    .     =     .    .   .    .    .     .    =     .     .     .   .    .   .    =   =   .   E
+rejected            Q      .     .      .    .     !     .    =   .    .    .     .    !     .     .     .   .    .   .    !   !   .   E
+failed_permanent    .      .     .      .    .     !     =    .   .    .    .     Q    !     =     =     .   .    .   .    !   !   .   E
+unknown             .      .     .      .    .     A     .    .   =    .    .     .    A     F     F     .   .    .   .    =   U   F   .
+expired             .      .     .      .    .     !     .    .   .    .    .     .    !     .     .     .   .    .   .    !   !   .   =
 ";
 
 fn letter(next: Next) -> &'static str {

@@ -70,7 +70,7 @@ fn members_have_their_names_and_their_order() {
          \"operation_key\":\"acme:prod:run1:step1\",\"effect_reference\":\"T-1\",\
          \"response\":{\"n\": 1.0, \"big\": 9007199254740993},\"safe_to_repeat\":true,\
          \"next_action\":\"none\",\"retry_after_seconds\":null,\"reason\":null,\
-         \"tool\":\"tickets.create\",\"tool_version\":\"2026-08-19\"}"
+         \"tool\":\"tickets.create\",\"tool_version\":\"2026-08-19\",\"suspected_twin_of\":null}"
     );
     assert!(envelope.without_response().response.is_none());
 }
@@ -133,7 +133,7 @@ fn an_event_says_the_ending_and_keeps_the_response_to_itself() {
          \"operation_key\":\"acme:prod:run1:step1\",\"effect_reference\":\"T-1\",\
          \"response\":null,\"safe_to_repeat\":true,\"next_action\":\"none\",\
          \"retry_after_seconds\":null,\"reason\":null,\
-         \"tool\":\"tickets.create\",\"tool_version\":\"2026-08-19\"}"
+         \"tool\":\"tickets.create\",\"tool_version\":\"2026-08-19\",\"suspected_twin_of\":null}"
     );
     for state in State::ALL.into_iter().filter(|state| state.is_ending()) {
         let event = ResultEvent::of(&operation(state)).unwrap();

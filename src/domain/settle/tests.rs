@@ -1,9 +1,11 @@
 #![allow(clippy::wildcard_enum_match_arm, reason = "an expectation names the few that differ")]
 
+mod evidence;
+mod unproved;
 mod walk;
 
 use super::*;
-use crate::domain::attempt::Receipt;
+use crate::domain::attempt::{Denial, Receipt};
 use crate::domain::operation::Token;
 use crate::domain::records::{
     HOUR, MINUTE, NOW, RESENDS, SECOND, ago, effect, in_order, operation, rule, sent_operation,
@@ -17,6 +19,10 @@ fn every_learned() -> Vec<Learned> {
         NotSent::Unbuildable,
         NotSent::SecretMissing,
         NotSent::Draining,
+        NotSent::Forbidden(Denial::NotAuthorized),
+        NotSent::Forbidden(Denial::PreconditionFailed),
+        NotSent::PolicyUnreachable,
+        NotSent::PreconditionUnreachable,
         NotSent::Tool,
     ];
     let ambiguous = [
@@ -26,6 +32,7 @@ fn every_learned() -> Vec<Learned> {
         Ambiguity::Redirect,
         Ambiguity::UnlistedStatus,
         Ambiguity::NoReceipt,
+        Ambiguity::NoJob,
         Ambiguity::Panicked,
         Ambiguity::WorkerLost,
         Ambiguity::Tool,
@@ -71,7 +78,7 @@ fn every_case() -> Vec<Case> {
                         ..in_order(operation(state))
                     };
                     let token = if owner { Token(5) } else { Token(4) };
-                    let ticket = Ticket { token, prior_first_sent_at: prior, marked };
+                    let ticket = Ticket { token, prior_first_sent_at: prior, marked, at: NOW };
                     cases.push(Case { row, ticket, owner });
                 }
             }
@@ -199,7 +206,7 @@ fn what_the_owner_learned_decides() {
         let first = Operation { key_first_used_at: Some(ago(SECOND)), ..first };
         let again = Operation { attempts: 2, ..sent_operation(State::Sent, HOUR) };
         let seen = [(first, None), (again, Some(ago(HOUR)))].map(|(row, prior_first_sent_at)| {
-            let ticket = Ticket { token: row.token, prior_first_sent_at, marked: true };
+            let ticket = Ticket { token: row.token, prior_first_sent_at, marked: true, at: NOW };
             let step = written(settle(&row, &ticket, &learned, resend));
             let reason = step.record.reason.map_or("-", Reason::code);
             let wait = step.publish_at.map(|at| format!(" in {}", at.since(NOW).as_secs()));
@@ -245,8 +252,12 @@ fn what_the_owner_learned_decides() {
 #[test]
 fn attempts_and_window_end_a_second_send() {
     let check = |row: Operation, resend, expected| {
-        let ticket =
-            Ticket { token: row.token, prior_first_sent_at: row.first_sent_at, marked: true };
+        let ticket = Ticket {
+            token: row.token,
+            prior_first_sent_at: row.first_sent_at,
+            marked: true,
+            at: NOW,
+        };
         let step = written(settle(&row, &ticket, &Learned::Ambiguous(Ambiguity::Broken), resend));
         assert_eq!((step.record.state, step.record.reason), expected);
         step
@@ -269,7 +280,7 @@ fn attempts_and_window_end_a_second_send() {
 fn a_tool_that_panics_again_and_again_is_parked() {
     let check = |learned: Learned, resend, lost_claims, expected| {
         let row = Operation { lost_claims, ..sent_operation(State::Sent, MINUTE) };
-        let ticket = Ticket { token: row.token, prior_first_sent_at: None, marked: true };
+        let ticket = Ticket { token: row.token, prior_first_sent_at: None, marked: true, at: NOW };
         let step = written(settle(&row, &ticket, &learned, resend));
         assert_eq!((step.record.state, step.record.reason), expected);
         assert_eq!(step.record.lost_claims, lost_claims + 1);
@@ -303,7 +314,7 @@ fn what_never_gets_through_is_given_up() {
             deferrals,
             ..sent_operation(State::Sent, HOUR)
         };
-        let ticket = Ticket { token: row.token, prior_first_sent_at: prior, marked: true };
+        let ticket = Ticket { token: row.token, prior_first_sent_at: prior, marked: true, at: NOW };
         let step = written(settle(&row, &ticket, &Learned::NotNow { retry_after }, Resend::Always));
         assert_eq!(step.record.state, expected.unwrap_or(State::RetryScheduled));
         if expected.is_some() {
@@ -327,7 +338,7 @@ fn what_never_gets_through_is_given_up() {
 
 #[test]
 fn the_same_receipt_is_acknowledged_and_another_is_a_visible_conflict() {
-    let stranger = Ticket { token: Token(0), prior_first_sent_at: None, marked: true };
+    let stranger = Ticket { token: Token(0), prior_first_sent_at: None, marked: true, at: NOW };
     let prove = |row: &Operation, receipt: &str| {
         settle(row, &stranger, &Learned::Applied(effect(receipt)), Resend::Never)
     };
@@ -367,7 +378,7 @@ fn the_same_receipt_is_acknowledged_and_another_is_a_visible_conflict() {
 fn the_response_is_kept_dropped_or_absent() {
     let applied = |response| {
         let row = sent_operation(State::Sent, SECOND);
-        let ticket = Ticket { token: row.token, prior_first_sent_at: None, marked: true };
+        let ticket = Ticket { token: row.token, prior_first_sent_at: None, marked: true, at: NOW };
         let effect = Effect { receipt: Receipt::new("T-1").unwrap(), response };
         let record =
             written(settle(&row, &ticket, &Learned::Applied(effect), Resend::Never)).record;
@@ -382,7 +393,7 @@ fn the_response_is_kept_dropped_or_absent() {
 #[test]
 fn a_transactional_effect_commits_under_its_claim_only() {
     let row = operation(State::Claimed);
-    let ticket = Ticket { token: row.token, prior_first_sent_at: None, marked: false };
+    let ticket = Ticket { token: row.token, prior_first_sent_at: None, marked: false, at: NOW };
     let step = commit(&row, &ticket, &effect("T-1"), NOW).unwrap();
     assert_eq!((step.record.state, step.record.lease.clone()), (State::Applied, None));
     assert_eq!(step.record.effect_reference.as_deref(), Some("T-1"));
@@ -401,17 +412,13 @@ fn a_transactional_effect_commits_under_its_claim_only() {
 #[test]
 fn what_cannot_be_written_is_unknown_and_undoes_nothing() {
     for state in State::ALL {
-        let row = sent_operation(state, MINUTE);
+        let attempts_over_at = Some(ago(MINUTE));
+        let row = Operation { attempts_over_at, ..sent_operation(state, MINUTE) };
         let record = unstorable(&row).record;
-        let open = matches!(
-            state,
-            State::Queued
-                | State::Claimed
-                | State::Sent
-                | State::Accepted
-                | State::RetryScheduled
-                | State::Parked
-        );
+        // This attempt's end is not known: an earlier one's would let an absence prove too much.
+        assert_eq!(record.attempts_over_at, None);
+        // Held or unapproved, yet marked as sent: a restore said so.
+        let open = state.is_pending();
         assert_eq!(record.state, if open { State::Unknown } else { state });
         assert!(!open || record.reason == Some(Reason::StoreFailed));
         assert_eq!(record.first_sent_at, row.first_sent_at);

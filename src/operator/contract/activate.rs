@@ -57,7 +57,9 @@ pub(super) async fn run(context: &Context, files: &[PathBuf]) -> Result<(), Fail
         let served = matches!(activated, Activated::Current { served: true });
         let object = json!({ "tool": tool.as_str(), "tool_version": version.as_str(), "current": true, "served": served });
         context.output.either(&object, &format!("{tool} {version} is current"))?;
-        if !served {
+        if let Some(why) = loaded.contract.kept_manual() {
+            say(&format!("no worker will serve {tool} {version}: {why}"));
+        } else if !served {
             say(&format!(
                 "no live worker serves {tool} {version} yet; start one with this contract"
             ));

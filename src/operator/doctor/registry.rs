@@ -1,10 +1,11 @@
 //! Contracts: what this deployment has in files, what the registry has, who serves it.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use super::{Findings, Verdict};
 use crate::config::contract_secret;
-use crate::contract_file::{LoadedContract, load_all};
+use crate::contract_file::{self, LoadedContract, load_all};
 use crate::domain::contract::HttpRequest;
 use crate::domain::contract::template::SecretRef;
 use crate::operator::Context;
@@ -37,12 +38,14 @@ pub(super) async fn check(
         let read = link
             .transaction(async |connection| {
                 let live = store::live_workers(connection).await?;
-                Ok((store::registry(connection).await?, live))
+                let granted = store::granted_tools(connection).await?;
+                Ok((store::registry(connection).await?, live, granted))
             })
             .await;
         match read {
-            Ok((registry, live)) => {
+            Ok((registry, live, granted)) => {
                 current(&registry, &live, findings);
+                grants(&registry, &granted, context.config.worker.margin, findings);
                 registered = registry;
             }
             Err(error) => {
@@ -69,6 +72,21 @@ fn current(registry: &[Registered], live: &[(String, String, i64)], findings: &m
     }
 }
 
+/// Tools that nobody may use: their contract asks for grants, and there is none.
+fn grants(registry: &[Registered], granted: &[String], margin: Duration, findings: &mut Findings) {
+    for Registered { tool, version, text, .. } in registry.iter().filter(|r| r.current) {
+        let asks = contract_file::read(text, margin).is_ok_and(|contract| contract.asks_grants());
+        if !asks {
+            continue;
+        }
+        let verdict = Verdict::first(&[(Verdict::Warn, !granted.contains(tool))]);
+        let some = if verdict == Verdict::Ok { "there are grants" } else { "nobody has a grant" };
+        let fix =
+            "every operation of it ends rejected, not_authorized: `oncebox grants add` gives one";
+        findings.note("grants", verdict, format!("{tool} {version}: {some}"), fix);
+    }
+}
+
 fn compare(
     loaded: &LoadedContract,
     registry: &[Registered],
@@ -87,6 +105,10 @@ fn compare(
             seen,
             "leave the section out; the tool is not served",
         );
+    }
+    if let Some(why) = contract.kept_manual() {
+        let fix = "let a person approve every request; the tool is not served";
+        return findings.note(check, Verdict::Fail, format!("{name}: {why}"), fix);
     }
     let lost: Vec<String> = contract
         .http()

@@ -147,10 +147,10 @@ fn no_release(around: InOrder) -> Option<String> {
 }
 
 pub(super) async fn resolve(context: &Context, flags: &ResolveFlags) -> Result<(), Failure> {
-    if flags.by.trim().is_empty() || flags.reason.trim().is_empty() {
-        return Err(Failure::usage("--by and --reason must say something; they are kept for ever"));
+    if flags.reason.trim().is_empty() {
+        return Err(Failure::usage("--reason must say something; it is kept for ever"));
     }
-    let by = person(&flags.by, &flags.reason)?;
+    let by = named(&flags.by, &flags.reason)?;
     let finding = match (&flags.applied, flags.not_applied) {
         (Some(reference), _) => {
             Finding::Applied(Receipt::new(reference.as_str()).ok_or_else(|| {
@@ -193,6 +193,16 @@ fn advised(row: &Operation, why: &'static str) -> String {
     format!("{why}{next}")
 }
 
+/// A person who has to say who they are.
+pub(super) fn named(name: &str, reason: &str) -> Result<Person, Failure> {
+    // Names are compared: a space before one makes no other person.
+    let name = name.trim();
+    if name.is_empty() {
+        return Err(Failure::usage("--by must name a person; it is kept for ever"));
+    }
+    person(name, reason)
+}
+
 fn person(name: &str, reason: &str) -> Result<Person, Failure> {
     if name.len() > 200 || reason.len() > 2000 || name.contains('\0') || reason.contains('\0') {
         return Err(Failure::usage("--by takes up to 200 bytes, --reason up to 2000"));
@@ -207,7 +217,7 @@ enum Acted {
 }
 
 /// Locks the record, decides and writes; answers what stands then.
-async fn act(
+pub(super) async fn act(
     context: &Context,
     operation: &str,
     mut decide: impl AsyncFnMut(
@@ -248,7 +258,11 @@ async fn act(
 }
 
 /// Prints what stands after a verb; `also` is for people only.
-fn tell(context: &Context, (row, now): &(Operation, Timestamp), also: &str) -> Result<(), Failure> {
+pub(super) fn tell(
+    context: &Context,
+    (row, now): &(Operation, Timestamp),
+    also: &str,
+) -> Result<(), Failure> {
     let envelope = Envelope::of(row, Asked::ByLook, *now).without_response();
     let reason = row.reason.map(|reason| format!(" ({})", reason.code()));
     let state = record::state_text(row);

@@ -3,17 +3,16 @@
 use crate::domain::lifecycle::State;
 use crate::domain::operation::Operation;
 use crate::domain::reason::Reason;
+use crate::domain::trace_review::lacks_proof;
 use crate::store::TraceRow;
 
 /// What does not fit together.
 pub(super) fn flags(operation: &Operation, trace: &[TraceRow]) -> Vec<&'static str> {
     let happened = |event: &str| trace.iter().any(|row| row.event == event);
-    let applied = operation.state == State::Applied;
-    let was_sent = operation.first_sent_at.is_some() || happened("sent");
-    let proved = ["committed", "reconciled", "resolved"].into_iter().any(happened);
+    let events = trace.iter().map(|row| row.event.as_str());
     let flags = [
         (
-            applied && was_sent && (operation.effect_reference.is_none() || !proved),
+            lacks_proof(operation, events),
             "the trace goes from sent to applied without a receipt: ask the downstream whether the effect exists",
         ),
         (
@@ -40,6 +39,7 @@ pub(super) fn next_step(operation: &Operation) -> Option<String> {
         State::Held => Some(format!(
             "an older operation with the same arguments is unfinished; `oncebox ops release {id}` lets this one go on beside it"
         )),
+        State::AwaitingApproval => Some(asks_approval(operation)),
         State::FailedPermanent if !operation.may_have_been_sent() => Some(format!(
             "nothing was done; once the cause is gone, `oncebox ops retry {id} --reopen --by NAME --reason WHY`, or a new operation"
         )),
@@ -53,7 +53,6 @@ pub(super) fn next_step(operation: &Operation) -> Option<String> {
             Some("waits for earlier operations of its ordering key; `oncebox ops release` on the stuck one lets it pass".to_owned())
         }
         State::Queued
-        | State::AwaitingApproval
         | State::Claimed
         | State::Sent
         | State::Accepted
@@ -62,6 +61,15 @@ pub(super) fn next_step(operation: &Operation) -> Option<String> {
         | State::Rejected
         | State::Expired => None,
     }
+}
+
+/// What answers a request for approval, to be typed as it stands.
+fn asks_approval(operation: &Operation) -> String {
+    let id = operation.id;
+    let shown = operation.fingerprint.as_ref().map_or("FINGERPRINT", |f| f.as_str());
+    format!(
+        "look at what is asked with `oncebox ops show {id} --with-arguments`, then `oncebox ops approve {id} --fingerprint {shown} --by NAME`, or `oncebox ops deny {id} --fingerprint {shown} --by NAME --reason WHY`"
+    )
 }
 
 fn unknown(reason: Option<Reason>) -> &'static str {
@@ -134,11 +142,18 @@ mod tests {
             deferrals: 0,
             opened_at: Timestamp(0),
             first_sent_at: Some(Timestamp(1)),
+            attempts_over_at: None,
             key_first_used_at: Some(Timestamp(1)),
             downstream_key: None,
             queued_at: Timestamp(0),
             sweeps: 0,
             order: None,
+            job: None,
+            lookups: 0,
+            next_lookup_at: None,
+            unresolved_since: None,
+            twin: None,
+            actor: None,
             effect_reference: Some("T-1".into()),
             response: None,
             response_dropped: false,
@@ -184,7 +199,11 @@ mod tests {
             let told = next_step(&operation(state)).is_some();
             let waits = matches!(
                 state,
-                State::Unknown | State::Parked | State::Held | State::FailedPermanent
+                State::Unknown
+                    | State::Parked
+                    | State::Held
+                    | State::AwaitingApproval
+                    | State::FailedPermanent
             );
             assert_eq!(told, waits, "{state:?}");
         }

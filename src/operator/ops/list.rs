@@ -8,12 +8,16 @@ use crate::operator::Context;
 use crate::operator::arguments::{limit, operation_id};
 use crate::operator::failure::{Failure, say};
 use crate::operator::record;
-use crate::store::{self, Filter, Loaded};
+use crate::store::{self, Filter, Loaded, Responsible};
 
 /// List operations, newest first, without arguments and responses
+///
+/// With --overdue: those that wait for a person, unknown or parked, whose contract's owner should have
+/// answered by now, the longest overdue first. How soon they answer is the contract's
+/// owner.respond_within; operations of a contract without it wait too, and are never overdue.
 #[derive(Args, Debug)]
 #[command(
-    after_help = "Examples:\n  oncebox ops list --status unknown\n  oncebox ops list --tenant acme --phase parked --json"
+    after_help = "Examples:\n  oncebox ops list --status unknown\n  oncebox ops list --phase awaiting_approval\n  oncebox ops list --tenant acme --phase parked --json\n  oncebox ops list --overdue"
 )]
 pub(in crate::operator) struct ListFlags {
     /// Only this tenant's
@@ -32,8 +36,12 @@ pub(in crate::operator) struct ListFlags {
     #[arg(long, value_parser = PossibleValuesParser::new(["queued", "held", "awaiting_approval", "claimed", "sent", "accepted", "retry_scheduled", "parked"]))]
     phase: Option<String>,
 
+    /// Only what waits for a person for longer than its owner's time to answer
+    #[arg(long)]
+    overdue: bool,
+
     /// Only operations older than this one: the next page
-    #[arg(long, value_name = "OPERATION_ID", value_parser = operation_id)]
+    #[arg(long, conflicts_with = "overdue", value_name = "OPERATION_ID", value_parser = operation_id)]
     before: Option<Uuid>,
 
     /// At most so many
@@ -52,6 +60,12 @@ pub(super) async fn run(context: &Context, flags: ListFlags) -> Result<(), Failu
         limit: i64::from(limit),
     };
     let mut link = context.link();
+    if flags.overdue {
+        let listed = link.statement(async |c| store::overdue(c, &filter).await).await?;
+        let rows: Vec<_> = listed.iter().map(overdue).collect();
+        let titles = ["operation", "key", "tool", "state", "reason", "owner", "overdue by"];
+        return Ok(context.output.rows(&titles, &rows)?);
+    }
     let listed = link.statement(async |connection| store::list(connection, &filter).await).await?;
     let rows: Vec<_> = listed.iter().map(row).collect();
     let titles = ["operation", "key", "tool", "state", "reason", "attempts", "due or updated"];
@@ -78,4 +92,22 @@ fn row(loaded: &Loaded) -> (Vec<String>, serde_json::Value) {
         record::moment(at),
     ];
     (cells, record::object(operation))
+}
+
+fn overdue((loaded, responsible): &(Loaded, Responsible)) -> (Vec<String>, serde_json::Value) {
+    let operation = &loaded.operation;
+    let cells = vec![
+        operation.id.to_string(),
+        operation.key.clone(),
+        format!("{}@{}", operation.tool, operation.tool_version),
+        record::state_text(operation),
+        operation.reason.map_or("", |reason| reason.code()).to_owned(),
+        responsible.owner.clone().unwrap_or_default(),
+        responsible.overdue.map(record::about).unwrap_or_default(),
+    ];
+    let mut object = record::object(operation);
+    if let Some(members) = object.as_object_mut() {
+        members.insert("waits_for".to_owned(), record::waits_for(operation, responsible));
+    }
+    (cells, object)
 }

@@ -1,20 +1,27 @@
 //! `oncebox ops show`
 
+use std::collections::BTreeMap;
+
 use clap::Args;
 use serde_json::{Value, json};
+use uuid::Uuid;
 
+use super::act::named;
 use super::advice;
+use crate::domain::operation::Operation;
 use crate::domain::outcome::{Asked, Envelope};
 use crate::operator::Context;
 use crate::operator::failure::Failure;
 use crate::operator::output::shown;
 use crate::operator::record;
-use crate::store::{self, Loaded, TraceRow};
+use crate::store::{self, Loaded, Noted, Responsible, ShownApproval, TraceRow};
 
 /// Show an operation's record, outcome envelope and trace, and what to do next
 ///
-/// Flags a trace that goes from sent to applied without a receipt. Arguments and response are
-/// printed only when asked for.
+/// Flags a trace that goes from sent to applied without a receipt. For a request for approval: what it
+/// was asked for, how it was answered, and the commands that answer it. For one that waits for a
+/// person: whom its contract names, since when, and when it is looked up next. Arguments and response
+/// are printed only when asked for, and that is written into the trace.
 #[derive(Args, Debug)]
 #[command(after_help = "Example:\n  oncebox ops show acme:prod:run_827:record_issue")]
 pub(in crate::operator) struct ShowFlags {
@@ -28,28 +35,63 @@ pub(in crate::operator) struct ShowFlags {
     /// Print the stored part of the downstream's answer too
     #[arg(long)]
     with_response: bool,
+
+    /// Who looks at arguments or response; kept in the trace
+    #[arg(long, value_name = "NAME", default_value = "operator")]
+    by: String,
+}
+
+/// Everything that is shown of one operation.
+struct Seen {
+    loaded: Loaded,
+    trace: Vec<TraceRow>,
+    approval: Option<ShownApproval>,
+    responsible: Option<Responsible>,
 }
 
 pub(super) async fn run(context: &Context, flags: &ShowFlags) -> Result<(), Failure> {
     let which = record::which(&flags.operation)?;
     let mut link = context.link();
+    let by = named(&flags.by, "")?.name;
+    let looks_at = flags.looks_at();
     let found = link
         .transaction(async |connection| {
             let Some(loaded) = store::look(connection, &which).await? else { return Ok(None) };
-            let trace = store::trace(connection, loaded.operation.id).await?;
-            Ok(Some((loaded, trace)))
+            let id = loaded.operation.id;
+            if !looks_at.is_empty() {
+                store::note(connection, vec![shown_to(id, &by, &looks_at)]).await?;
+            }
+            let trace = store::trace(connection, id).await?;
+            let approval = store::shown_approval(connection, id).await?;
+            let responsible = store::responsible(connection, id).await?;
+            Ok(Some(Seen { loaded, trace, approval, responsible }))
         })
         .await?;
-    let (loaded, trace) = found.ok_or_else(record::missing)?;
-    let object = whole(&loaded, &trace, flags);
+    let seen = found.ok_or_else(record::missing)?;
+    let object = whole(&seen, flags);
     if context.output.json() {
         return Ok(context.output.object(&object)?);
     }
-    Ok(context.output.line(&page(&loaded, &object, &trace))?)
+    Ok(context.output.line(&page(&seen, &object))?)
+}
+
+impl ShowFlags {
+    /// What is printed besides the record.
+    fn looks_at(&self) -> Vec<&'static str> {
+        let all = [("arguments", self.with_arguments), ("response", self.with_response)];
+        all.into_iter().filter_map(|(what, asked)| asked.then_some(what)).collect()
+    }
+}
+
+/// Operators see by their role, and that is traced.
+fn shown_to(operation: Uuid, by: &str, what: &[&'static str]) -> Noted {
+    let detail = json!({ "what": what, "by": by }).to_string();
+    Noted { operation, event: "shown", epoch: 0, owner: None, detail: Some(detail) }
 }
 
 /// Everything, as one object.
-fn whole(loaded: &Loaded, trace: &[TraceRow], flags: &ShowFlags) -> Value {
+fn whole(seen: &Seen, flags: &ShowFlags) -> Value {
+    let Seen { loaded, trace, approval, responsible } = seen;
     let operation = &loaded.operation;
     let mut envelope = Envelope::of(operation, Asked::ByLook, loaded.now);
     if !flags.with_response {
@@ -57,6 +99,12 @@ fn whole(loaded: &Loaded, trace: &[TraceRow], flags: &ShowFlags) -> Value {
     }
     let mut object = json!({
         "record": record::object(operation),
+        "material": material(operation),
+        "approval": approval.as_ref().map(approval_object),
+        "waits_for": responsible
+            .as_ref()
+            .filter(|_| operation.unresolved_since.is_some())
+            .map(|responsible| record::waits_for(operation, responsible)),
         "envelope": envelope,
         "trace": trace.iter().map(trace_object).collect::<Vec<_>>(),
         "flags": advice::flags(operation, trace),
@@ -72,6 +120,24 @@ fn whole(loaded: &Loaded, trace: &[TraceRow], flags: &ShowFlags) -> Value {
     object
 }
 
+/// The places of the arguments that its fingerprint is about; never their values.
+fn material(operation: &Operation) -> Option<Vec<String>> {
+    let digests = serde_json::from_str::<BTreeMap<String, Value>>(operation.digests.as_deref()?);
+    Some(digests.ok()?.into_keys().collect())
+}
+
+fn approval_object(approval: &ShownApproval) -> Value {
+    json!({
+        "state": approval.state,
+        "fingerprint": approval.fingerprint,
+        "requested_at": record::time_text(approval.requested_at),
+        "answered_at": approval.answered_at.map(record::time_text),
+        "answered_by": approval.answered_by,
+        "reason": approval.reason,
+        "expires_at": approval.expires_at.map(record::time_text),
+    })
+}
+
 fn trace_object(row: &TraceRow) -> Value {
     let detail = row.detail.as_deref().map(serde_json::from_str::<Value>);
     json!({
@@ -84,7 +150,7 @@ fn trace_object(row: &TraceRow) -> Value {
 }
 
 /// The same for people: what is not set is left out.
-fn page(loaded: &Loaded, object: &Value, trace: &[TraceRow]) -> String {
+fn page(Seen { loaded, trace, .. }: &Seen, object: &Value) -> String {
     let part = |name: &str| object.get(name).cloned().unwrap_or_default();
     let envelope = part("envelope");
     let told = ["safe_to_repeat", "next_action", "retry_after_seconds", "response"]
@@ -92,10 +158,19 @@ fn page(loaded: &Loaded, object: &Value, trace: &[TraceRow]) -> String {
     let mut all = record::fields(&loaded.operation);
     all.retain(|(_, value)| *value != json!(false));
     all.extend(told);
+    all.push(("material", part("material")));
     all.push(("arguments", part("arguments")));
     all.retain(|(_, value)| !value.is_null());
     let mut lines: Vec<String> =
         all.iter().map(|(name, value)| format!("{name:<20} {}", text_of(value))).collect();
+    for (title, group) in [("approval", part("approval")), ("waits for", part("waits_for"))] {
+        let members = group.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null());
+        let told: Vec<String> =
+            members.map(|(name, value)| format!("{name} {}", text_of(value))).collect();
+        if !told.is_empty() {
+            lines.push(format!("{title:<20} {}", told.join(", ")));
+        }
+    }
     lines.push(String::new());
     for row in trace {
         let owner = row.owner.as_deref().unwrap_or_default();

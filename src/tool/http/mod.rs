@@ -13,7 +13,7 @@
 //! | a whole 401 or 403 that no list names | `Denied` |
 //! | anything else after the first byte | `Ambiguous` |
 //!
-//! Questions ([`questions`], [`policy`]) go the same way without a gate, since they change nothing.
+//! Questions (look-ups, polls, conditions, policies) go the same way without a gate, since they change nothing.
 //!
 //! Absent on purpose: redirects, cookies, proxies, compression, HTTP/2, pipelining, and any second
 //! send once a byte has left.

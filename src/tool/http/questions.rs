@@ -6,7 +6,7 @@
 //! | found or done, without the receipt | `NoReceipt` | `NoReceipt` | |
 //! | another success | `Unclear` | `JobRuns` | `Unreachable` |
 //! | 401, 403 | `Denied` | `Denied` | `Unreachable` |
-//! | any other status, a redirect, an unreadable body | `Unclear` | `Unclear` | `Unreachable` |
+//! | any other status, a redirect, a body that is cut short, unreadable or over 256 KiB | `Unclear` | `Unclear` | `Unreachable` |
 //! | none | `Unreachable` | `Unreachable` | `Unreachable` |
 //!
 //! So a server that fails never says that an effect is absent, that a job failed, or that a condition

@@ -3,6 +3,8 @@
 mod answers;
 mod kept;
 mod kit;
+mod policy;
+mod questions;
 mod sending;
 mod server;
 mod tls;

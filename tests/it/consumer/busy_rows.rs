@@ -81,7 +81,7 @@ async fn all_claimed(world: &World) {
 #[tokio::test]
 async fn at_the_sent_mark_of_a_blind_tool() {
     let world = World::new().await;
-    world.contract(&kit::rust_contract("rust.one", "append", "concurrency: {process: 32}")).await;
+    world.contract(&kit::blind_rust_contract("rust.one", "concurrency: {process: 32}")).await;
     let effects = Arc::new(AtomicU64::new(0));
     let (before, after) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(1)));
     steps_with_one_held(&world, "rust.one").await;
@@ -101,7 +101,7 @@ async fn at_the_sent_mark_of_a_blind_tool() {
 #[tokio::test]
 async fn at_the_settle() {
     let world = World::new().await;
-    world.contract(&kit::rust_contract("rust.one", "append", "concurrency: {process: 32}")).await;
+    world.contract(&kit::blind_rust_contract("rust.one", "concurrency: {process: 32}")).await;
     let effects = Arc::new(AtomicU64::new(0));
     let (before, after) = (Arc::new(Semaphore::new(1)), Arc::new(Semaphore::new(0)));
     steps_with_one_held(&world, "rust.one").await;
@@ -120,7 +120,7 @@ async fn at_the_settle() {
 #[tokio::test]
 async fn a_place_that_becomes_free_is_taken_at_once() {
     let world = World::new().await;
-    world.contract(&kit::rust_contract("rust.one", "append", "concurrency: {process: 1}")).await;
+    world.contract(&kit::blind_rust_contract("rust.one", "concurrency: {process: 1}")).await;
     let effects = Arc::new(AtomicU64::new(0));
     let tool = kit::counting(&effects, |_| async {});
     let tools = RustTools::default().with("rust.one", "1", tool);

@@ -14,7 +14,8 @@ struct Frozen {
     downstream: Downstream,
     owner: Process,
     claim: Record,
-    _roles: Running,
+    /// Dropped, they stop.
+    roles: Running,
 }
 
 async fn frozen(tool: &str, fault: serde_json::Value) -> Frozen {
@@ -36,7 +37,7 @@ async fn frozen(tool: &str, fault: serde_json::Value) -> Frozen {
         (world.count(over).await == 1).then_some(())
     })
     .await;
-    Frozen { world, downstream, owner, claim, _roles: roles }
+    Frozen { world, downstream, owner, claim, roles }
 }
 
 async fn told_that_it_lost(world: &World, claim: &Record) {
@@ -58,7 +59,7 @@ async fn told_that_it_lost(world: &World, claim: &Record) {
 
 #[tokio::test]
 async fn at_its_heartbeat_it_neither_extends_nor_ends_its_successors_claim() {
-    let Frozen { world, downstream, owner, claim, .. } =
+    let Frozen { world, downstream, owner, claim, roles: _roles } =
         frozen("tickets.create", serde_json::json!({"pause": true})).await;
     let successor = kit::worker(&world, "same");
     kit::arrived(&downstream, 2).await;
@@ -76,7 +77,8 @@ async fn at_its_heartbeat_it_neither_extends_nor_ends_its_successors_claim() {
 #[tokio::test]
 async fn its_late_refusal_changes_nothing() {
     let refused = serde_json::json!({"delay_ms_before_effect": 1000, "status": 404, "times": 1});
-    let Frozen { world, downstream, owner, claim, .. } = frozen("tickets.create", refused).await;
+    let Frozen { world, downstream, owner, claim, roles: _roles } =
+        frozen("tickets.create", refused).await;
     let successor = kit::worker(&world, "same");
     let applied = kit::ends(&world, "s", "applied").await;
     owner.signal("CONT");
@@ -93,7 +95,7 @@ async fn its_late_refusal_changes_nothing() {
 #[tokio::test]
 async fn its_late_receipt_settles_what_its_successor_had_to_call_unknown() {
     let slow = serde_json::json!({"on": "mail", "delay_ms_after_effect": 500, "times": 1});
-    let Frozen { world, downstream, owner, claim, .. } = frozen("mail.send", slow).await;
+    let Frozen { world, downstream, owner, claim, roles: _roles } = frozen("mail.send", slow).await;
     let successor = kit::worker(&world, "same");
     let unknown = kit::ends(&world, "s", "unknown").await;
     assert_eq!(unknown.reason.as_deref(), Some("worker_lost"));
@@ -111,7 +113,7 @@ async fn its_late_receipt_settles_what_its_successor_had_to_call_unknown() {
 #[tokio::test]
 async fn its_late_receipt_is_acknowledged_when_it_is_the_stored_one() {
     let slow = serde_json::json!({"delay_ms_after_effect": 500, "times": 1});
-    let Frozen { world, owner, claim, downstream: _downstream, .. } =
+    let Frozen { world, owner, claim, downstream: _downstream, roles: _roles } =
         frozen("tickets.create", slow).await;
     let successor = kit::worker(&world, "same");
     let applied = kit::ends(&world, "s", "applied").await;

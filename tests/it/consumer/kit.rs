@@ -62,6 +62,12 @@ owner: {{reconciliation: support, respond_within: 4h, next_review: 2027-03-01}}
     )
 }
 
+/// The same of an effect that nobody can ask about. Not `append`: each request would then wait for an
+/// approval.
+pub(crate) fn blind_rust_contract(name: &str, more: &str) -> String {
+    rust_contract(name, "key_based", &format!("twins: {{hold: false}}\n{more}"))
+}
+
 /// Registers a contract and puts its file where roles of this test find it, under a margin of 1 s.
 pub(crate) async fn contract(world: &World, yaml: &str) {
     contract_in(world, &world.contracts, yaml).await;

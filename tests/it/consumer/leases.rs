@@ -14,7 +14,7 @@ use crate::support::world::World;
 #[tokio::test]
 async fn a_tool_that_runs_four_times_its_lease_is_not_repeated() {
     let world = World::new().await;
-    kit::contract(&world, &kit::rust_contract("rust.one", "append", kit::QUICK)).await;
+    kit::contract(&world, &kit::blind_rust_contract("rust.one", kit::QUICK)).await;
     let effects = Arc::new(AtomicU64::new(0));
     let tool = kit::counting(&effects, |_| tokio::time::sleep(Duration::from_secs(8)));
     let tools = RustTools::default().with("rust.one", "1", tool);
@@ -34,7 +34,7 @@ async fn a_tool_that_runs_four_times_its_lease_is_not_repeated() {
 async fn a_renewal_that_finds_its_row_locked_is_tried_again() {
     let world = World::new().await;
     let lease = "lease: 4s\nretry: {initial: 100ms, max: 300ms}";
-    kit::contract(&world, &kit::rust_contract("rust.one", "append", lease)).await;
+    kit::contract(&world, &kit::blind_rust_contract("rust.one", lease)).await;
     let effects = Arc::new(AtomicU64::new(0));
     let tool = kit::counting(&effects, |_| tokio::time::sleep(Duration::from_secs(7)));
     let tools = RustTools::default().with("rust.one", "1", tool);
@@ -57,7 +57,7 @@ async fn a_renewal_that_finds_its_row_locked_is_tried_again() {
 #[tokio::test]
 async fn a_tool_whose_lease_cannot_be_extended_is_stopped_and_nothing_is_called_done() {
     let world = World::new().await;
-    kit::contract(&world, &kit::rust_contract("rust.one", "append", kit::QUICK)).await;
+    kit::contract(&world, &kit::blind_rust_contract("rust.one", kit::QUICK)).await;
     let (effects, ends) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let ended = Arc::clone(&ends);
     let tool = kit::counting(&effects, move |_| {

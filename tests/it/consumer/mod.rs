@@ -23,5 +23,6 @@ mod ordering;
 mod poison;
 mod retries;
 mod settle_always;
+mod total;
 mod transactional;
 mod versions_min;

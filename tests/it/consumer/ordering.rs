@@ -105,7 +105,7 @@ async fn effects_follow_the_commits_through_retries_and_several_workers() {
 #[tokio::test]
 async fn an_unknown_head_stops_its_own_key_until_it_is_released() {
     let world = World::new().await;
-    world.contract(&kit::rust_contract("rust.one", "append", kit::RETRY)).await;
+    world.contract(&kit::blind_rust_contract("rust.one", kit::RETRY)).await;
     let tool = Scripted(|call: Call, gate: Gate| async move {
         let sending = match gate.open().await {
             Ok(sending) => sending,

@@ -62,7 +62,7 @@ async fn a_response_that_is_too_large_is_left_out() {
 #[tokio::test]
 async fn what_the_database_would_not_take_costs_the_response_only() {
     let world = World::new().await;
-    world.contract(&kit::rust_contract("rust.one", "append", "concurrency: {process: 32}")).await;
+    world.contract(&kit::blind_rust_contract("rust.one", "concurrency: {process: 32}")).await;
     let tool = Scripted(|call: Call, gate: Gate| async move {
         let sending = match gate.open().await {
             Ok(sending) => sending,

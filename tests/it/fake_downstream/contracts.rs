@@ -5,9 +5,11 @@ use std::time::Duration;
 use oncebox::contract_file;
 use oncebox::domain::contract::template::{RenderContext, RenderedRequest};
 use oncebox::domain::contract::{
-    AbsentRule, Authorization, Contract, DEFAULT_MARGIN, HttpCall, Recoverability,
+    AbsentRule, Contract, DEFAULT_MARGIN, Downstream as Section, HttpCall, LookupRequest,
+    PollRequest, Recoverability,
 };
 use oncebox::domain::json::Json;
+use serde_json::{Value, json};
 
 use crate::support::contracts::{ContractText, blind, deduplicating, looked_up};
 use crate::support::downstream::{Answer, Downstream};
@@ -87,13 +89,13 @@ async fn each_kinds_requests_are_what_the_fake_downstream_expects() {
         let before = downstream.total().await;
         let asked = |call: &HttpCall| send(&downstream, call.render(&context(None), &|_| None));
         assert_eq!(asked(&contract.preconditions.as_ref().unwrap().http).await.status, 200);
-        let Some(Authorization::Http(policy)) = &contract.authorization else {
-            panic!("no policy")
-        };
-        assert_eq!(policy.http.render(&context(None), &|_| None).unwrap().body, None);
-        let lookup = contract.downstream.as_ref().unwrap().lookup.as_ref();
+        let policy = contract.authorization.as_ref().unwrap().http.as_ref().unwrap();
+        let question = json!({"input": {"actor": "agent"}}).to_string();
+        let decided = send(&downstream, policy.render(question, &context(None), &|_| None)).await;
+        assert_eq!((decided.status, decided.json()), (200, json!({"result": true})));
+        let lookup = lookup_of(contract.downstream.as_ref().unwrap());
         if let Some(lookup) = lookup {
-            assert_eq!(asked(&lookup.http).await.status, lookup.absent);
+            assert_eq!(lookup.absent, [asked(&lookup.call).await.status]);
         }
         let http = contract.http().unwrap();
         let made = send(&downstream, http.render(&context(None), &|_| None)).await;
@@ -102,11 +104,13 @@ async fn each_kinds_requests_are_what_the_fake_downstream_expects() {
         assert!(http.applied.contains(&again.status));
         assert_eq!(downstream.total().await - before, effects, "{}", contract.tool.as_str());
         if let Some(lookup) = lookup {
-            let found = asked(&lookup.http).await;
-            assert_eq!((found.status, found.json()), (lookup.found, made.json()));
+            let found = asked(&lookup.call).await;
+            assert_eq!((lookup.found.as_slice(), found.json()), (&[found.status][..], made.json()));
         }
         assert_eq!(asked(&contract.postcondition.as_ref().unwrap().http).await.status, 200);
     }
+    let inputs: Vec<Value> = downstream.policy().inputs().await;
+    assert_eq!(inputs, vec![json!({"actor": "agent"}); 3]);
     assert_eq!(downstream.preconditions().of("q 1").count().await, 3);
     assert_eq!(downstream.postconditions().of(KEY).count().await, 2);
 }
@@ -117,24 +121,33 @@ async fn a_jobs_contract_submits_and_polls_as_the_fake_downstream_expects() {
     downstream.jobs().run_until_told().await;
     let contract = read(&deduplicating(&downstream.url).jobs("200ms", "10s").also_looked_up());
     let (http, section) = (contract.http().unwrap(), contract.downstream.as_ref().unwrap());
-    let (poll, lookup) = (section.poll.as_ref().unwrap(), section.lookup.as_ref().unwrap());
+    let (poll, lookup) = (poll_of(section), lookup_of(section).unwrap());
     let accepted = send(&downstream, http.render(&context(None), &|_| None)).await;
     assert_eq!((http.accepted.as_slice(), accepted.text("job_id").as_str()), (&[202][..], "J-1"));
     let poll_status = async |job: &str| {
-        send(&downstream, poll.http.render(&context(Some(job)), &|_| None)).await.status
+        send(&downstream, poll.call.render(&context(Some(job)), &|_| None)).await.status
     };
     let undecided = poll_status("J-1").await;
     assert!(!poll.applied.contains(&undecided) && !poll.refused.contains(&undecided));
     downstream.jobs().finish("J-1").await;
     assert!(poll.applied.contains(&poll_status("J-1").await));
-    let found = send(&downstream, lookup.http.render(&context(None), &|_| None)).await;
-    assert_eq!((found.status, downstream.effects_of(KEY).await), (lookup.found, 1));
+    let found = send(&downstream, lookup.call.render(&context(None), &|_| None)).await;
+    assert_eq!(lookup.found, [found.status]);
+    assert_eq!(downstream.effects_of(KEY).await, 1);
 
     let other = read(&blind(&downstream.url).jobs("200ms", "10s"));
     let other = other.http().unwrap().render(&context(None), &|_| None);
     let job = send(&downstream, other).await.text("job_id");
     downstream.jobs().break_off(&job).await;
     assert!(poll.refused.contains(&poll_status(&job).await));
+}
+
+fn lookup_of(section: &Section) -> Option<&LookupRequest> {
+    section.lookup.as_ref().map(|lookup| lookup.http.as_ref().unwrap())
+}
+
+fn poll_of(section: &Section) -> &PollRequest {
+    section.poll.as_ref().unwrap().http.as_ref().unwrap()
 }
 
 fn context(job: Option<&str>) -> RenderContext<'_> {
@@ -148,6 +161,7 @@ fn context(job: Option<&str>) -> RenderContext<'_> {
         tenant: "acme",
         environment: "test",
         job,
+        receipt: None,
     }
 }
 

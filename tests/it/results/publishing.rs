@@ -4,10 +4,13 @@ use std::time::Duration;
 
 use oncebox::relay::{Relay, RelaySettings};
 
-use super::listener::{Listener, declare_otherwise, delete_exchange, exchange_exists};
+use super::listener::{Listener, declare_otherwise, delete_exchange, exchange, exchange_exists};
 use crate::support::eventually;
+use crate::support::mute::{Mute, PUBLISH};
 use crate::support::process::oncebox;
-use crate::support::wire::{Wire, execute, left, settings, submit, tools, work_until_empty};
+use crate::support::wire::{
+    Wire, execute, host_of, left, settings, settings_through, submit, tools, work_until_empty,
+};
 use crate::support::world::World;
 
 /// Events of operations that have ended, `count` of them, as settles would have left them.
@@ -151,7 +154,7 @@ async fn a_listener_that_refuses_holds_up_no_operation() {
     relay.run_once().await.unwrap();
     wire.delete_queue("full").await;
     wire.declare_small("full", 1).await;
-    let results = super::listener::exchange(&world);
+    let results = exchange(&world);
     let bind = wire.channel().await;
     bind.queue_bind(
         wire.queue("full").into(),
@@ -175,6 +178,39 @@ async fn a_listener_that_refuses_holds_up_no_operation() {
     wire.delete_queue("full").await;
     work_until_empty(&world, &mut relay, 60).await;
     assert!(listener.next().await.is_none());
+}
+
+/// A listener's queue that has lost most of its replicas confirms nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn events_without_an_answer_hold_up_no_operation() {
+    let world = World::new().await;
+    tools(&world, &["a"]).await;
+    let listener = Listener::to(&world, "#").await;
+    let (wire, mute) = (Wire::of(&world).await, Mute::open(&host_of(&world.amqp)).await);
+    mute.silence(&[PUBLISH], &exchange(&world));
+    let mut slow = settings_through(&world, mute.address);
+    slow.broker.confirm_timeout = Duration::from_secs(6);
+    slow.lease = Duration::from_secs(10);
+    let mut relay = Relay::new(slow);
+    events(&world, 20).await;
+    eventually("the events are under way", 20, async || {
+        (relay.run_once().await.unwrap().taken == 20).then_some(())
+    })
+    .await;
+    for round in 1..=5 {
+        submit(&world, "a", round, round).await;
+        eventually("the operation's message is there", 20, async || {
+            relay.run_once().await.unwrap();
+            (wire.take("a", 1).await.len() == 1).then_some(())
+        })
+        .await;
+    }
+    let given_up = "select count(*) from oncebox.outbox where queue = 'results' and attempts > 0";
+    assert_eq!(world.count(given_up).await, 0, "none of them waited for the events' confirms");
+    mute.heal();
+    work_until_empty(&world, &mut relay, 60).await;
+    assert_eq!(mute.connections(), 1, "no connection was given up");
+    listener.hears(20).await;
 }
 
 /// A row that no release of ours would write.

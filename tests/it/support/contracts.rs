@@ -53,7 +53,7 @@ pub(crate) fn looked_up(url: &str) -> ContractText {
 
 /// Remembers nothing and cannot be asked: an unproved send stays unknown.
 pub(crate) fn blind(url: &str) -> ContractText {
-    ContractText::new(url, "tickets.blind", "irreversible")
+    ContractText::new(url, "tickets.blind", "key_based")
 }
 
 impl ContractText {
@@ -131,7 +131,8 @@ impl ContractText {
 
     /// The policy decides who may.
     pub(crate) fn policy(self) -> Self {
-        let http = self.call("POST", "/v1/data/oncebox/allow");
+        let Self { url, timeout, .. } = &self;
+        let http = format!(r#"{{url: "{url}/v1/data/oncebox/allow", timeout: {timeout}}}"#);
         self.more(&format!("authorization: {{http: {http}}}"))
     }
 
@@ -143,19 +144,19 @@ impl ContractText {
 
     /// The queue must be open before the first send.
     pub(crate) fn precondition(self) -> Self {
-        let http = self.call("GET", "/queues/{/queue_id}/open");
+        let http = self.asking("/queues/{/queue_id}/open");
         self.more(&format!("preconditions: {{http: {http}, pass: [200]}}"))
     }
 
-    /// The ticket must be verified after the effect. It is named by what was sent: a contract has no placeholder for the
-    /// receipt.
+    /// The ticket must be verified after the effect. It is named by what was sent, so that calls count under what a test
+    /// knows beforehand.
     pub(crate) fn postcondition(self) -> Self {
         let name = match self.header.split_once(": \"") {
             Some(("Idempotency-Key", value)) => format!("key={}", value.trim_end_matches('"')),
             Some((_, value)) => format!("reference={}", value.trim_end_matches('"')),
             None => unreachable!("every kind names its effect in a header"),
         };
-        let http = self.call("GET", &format!("/tickets/verified?{name}"));
+        let http = self.asking(&format!("/tickets/verified?{name}"));
         self.more(&format!("postcondition: {{http: {http}, pass: [200]}}"))
     }
 
@@ -248,8 +249,8 @@ owner: {{reconciliation: support, respond_within: 4h, next_review: 2027-03-01}}
         Self { lookup: Some(change(lookup)), ..self }
     }
 
-    fn call(&self, method: &str, path: &str) -> String {
+    fn asking(&self, path: &str) -> String {
         let Self { url, timeout, .. } = self;
-        format!(r#"{{method: {method}, url: "{url}{path}", timeout: {timeout}}}"#)
+        format!(r#"{{method: GET, url: "{url}{path}", timeout: {timeout}}}"#)
     }
 }

@@ -48,7 +48,7 @@ impl Downstream {
         assert_eq!(self.ask("POST", "/reset", &[], "").await.status, 200);
     }
 
-    /// What it counted: `{total, by_key, requests}`.
+    /// What it counted: `{total, by_key, requests, most_at_once: {tickets, mail}}`.
     pub(crate) async fn effects(&self) -> Value {
         self.get("/effects").await
     }
@@ -113,7 +113,8 @@ owner: {{reconciliation: support, respond_within: 4h, next_review: 2027-03-01}}
     )
 }
 
-/// A contract for the service's mails, which deduplicates nothing and can be looked up nowhere.
+/// A contract for the service's mails, which deduplicates nothing and can be looked up nowhere. Not
+/// `irreversible`: each request would then wait for an approval.
 pub(crate) fn mails(url: &str, more: &str) -> String {
     format!(
         r#"
@@ -127,7 +128,7 @@ operation_key:
   reused_by: every retry of that step
   new_key_when: the user asks for a second message
   scope: [tenant, environment, workflow_id, step_id]
-effect_class: irreversible
+effect_class: key_based
 repeat_side_effects: [mail]
 arguments:
   type: object

@@ -43,6 +43,8 @@ pub(crate) struct Consume {
 pub(crate) const DECLARE: (u16, u16) = (50, 10);
 pub(crate) const BIND: (u16, u16) = (50, 20);
 pub(crate) const CONSUME: (u16, u16) = (60, 20);
+/// Names an exchange where the others name a queue.
+pub(crate) const PUBLISH: (u16, u16) = (60, 40);
 
 const METHOD: u8 = 1;
 const HEARTBEAT: u8 = 8;
@@ -169,14 +171,14 @@ fn channel(frame: &[u8]) -> u16 {
     u16::from_be_bytes([frame[1], frame[2]])
 }
 
-/// The method and the queue it names, where one of ours does.
+/// The method and the queue (or exchange) it names, where one of ours does.
 fn asked_of_queue(frame: &[u8]) -> Option<((u16, u16), String)> {
     let number = |at: usize| u16::from_be_bytes([frame[at], frame[at + 1]]);
     if frame[0] != METHOD {
         return None;
     }
     let method = (number(HEAD), number(HEAD + 2));
-    if ![DECLARE, BIND, CONSUME].contains(&method) {
+    if ![DECLARE, BIND, CONSUME, PUBLISH].contains(&method) {
         return None;
     }
     // Two reserved bytes, then the name as a short string.

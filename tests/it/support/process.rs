@@ -1,7 +1,7 @@
 //! The real binaries as processes that a test kills, freezes and stops. Each ends with its handle.
 
 use std::io::{BufRead as _, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use super::world::World;
@@ -32,6 +32,12 @@ impl Process {
         #[allow(clippy::disallowed_methods, reason = "only how much a test shows")]
         let show = std::env::var("RUST_LOG").is_ok();
         command.stderr(if show { Stdio::inherit() } else { Stdio::null() });
+        Self(command.spawn().unwrap())
+    }
+
+    /// Starts `command` in the background; what it logs goes to `file`.
+    pub(crate) fn start_logging(mut command: Command, file: &Path) -> Self {
+        command.stderr(std::fs::File::create(file).unwrap());
         Self(command.spawn().unwrap())
     }
 

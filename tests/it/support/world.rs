@@ -30,7 +30,8 @@ pub(crate) struct World {
     name: String,
 }
 
-/// Roles that run in the test's own process.
+/// Roles that run in the test's own process, until this is dropped.
+#[must_use]
 pub(crate) struct Running {
     stop: watch::Sender<bool>,
     task: JoinHandle<()>,

@@ -38,7 +38,7 @@ const IN_FLIGHT: &str = "Answer in_flight: not decided yet. Ask operation_status
 const NO_EFFECT: &str = "Answer rejected: see reason and next_action. Answer failed_permanent: it was not done and this request will not be; a new operation needs a new decision of a person or of the workflow.";
 
 /// What happens in the world, and what a second operation would do.
-pub(super) fn effect(contract: &Contract) -> String {
+pub(in crate::domain::contract) fn effect(contract: &Contract) -> String {
     let what = match contract.effect_class {
         EffectClass::Read => "reads and changes nothing",
         EffectClass::NaturalIdempotent if contract.sends_version_precondition() => {
@@ -81,7 +81,7 @@ fn material(contract: &Contract) -> String {
 }
 
 /// The material places in the author's order, with what their omission means.
-pub(super) fn fields(contract: &Contract) -> Vec<String> {
+pub(in crate::domain::contract) fn fields(contract: &Contract) -> Vec<String> {
     let rule = &contract.fingerprint;
     let defaulted = rule.places().into_iter().filter(|place| !rule.fields.contains(place));
     let field = |place: &Pointer| {

@@ -116,16 +116,16 @@ fn request(contract: &Contract, asked: &Asked<'_>, found: &mut Found) {
 /// A question about one operation must say which.
 fn identities(contract: &Contract, found: &mut Found) {
     for asked in asked(contract) {
-        let named = |p: &&Placeholder| match p {
+        let named = asked.placeholders.iter().any(|p| match p {
             Placeholder::Argument(_)
             | Placeholder::IdempotencyKey
             | Placeholder::OperationId
             | Placeholder::Job
             | Placeholder::Receipt => true,
             Placeholder::Tenant | Placeholder::Environment => false,
-        };
+        });
         found.when(
-            asked.place == LOOKUP && !asked.placeholders.iter().any(|p| named(p)),
+            asked.place == LOOKUP && !named,
             asked.place,
             "does not say which operation it asks about; it needs {idempotency_key}, {operation_id} or an argument",
         );

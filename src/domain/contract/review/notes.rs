@@ -13,14 +13,9 @@ pub(super) fn collect(contract: &Contract, listed: &mut Listed<'_>) {
         "no downstream.http: a tool of this name written in Rust must be registered, or no worker serves it",
     );
     listed.note(
-        contract.concurrency.total.is_some(),
-        &["concurrency", "total"],
-        "is not carried out in this release; concurrency.process is",
-    );
-    listed.note(
         contract.twins.hold && !contract.twins.stated,
         &["twins"],
-        "this release holds no twins: the same call under a new key is sent",
+        "is missing, so that the same material arguments under a new key are held while the first operation is unfinished; write twins: {hold: false} where equal arguments are meant",
     );
     listed.note(
         contract.retention.result.is_some() || contract.retention.tombstone.is_some(),
@@ -63,15 +58,20 @@ impl Contract {
                 )
             }
             Recoverability::ResendWithin { window } => format!(
-                "{begin} leaves an expired lease; the request is sent again under the same downstream key while the downstream remembers it ({} from the first use), and after that the operation is unknown",
-                duration_text(window)
+                "{begin} leaves an expired lease; the request is sent again under the same downstream key while the downstream remembers it ({} from the first use), and after that {}",
+                duration_text(window),
+                if self.lookup().is_some() {
+                    "the effect is looked up"
+                } else {
+                    "the operation is unknown"
+                }
             ),
             Recoverability::None if self.blind() => format!(
                 "{begin} leaves an operation of which nobody can tell the outcome: it is unknown, nothing is sent again, and {} decides",
                 self.owner.as_ref().map_or("an operator", |owner| owner.reconciliation.as_str())
             ),
             Recoverability::None => format!(
-                "{begin} leaves an expired lease; the effect is looked up, which this release does not do"
+                "{begin} leaves an expired lease; nothing is sent before the effect has been looked up"
             ),
         }
     }

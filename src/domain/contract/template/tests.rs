@@ -1,5 +1,5 @@
 use super::*;
-use crate::domain::contract::{HttpCall, HttpRequest, Method};
+use crate::domain::contract::{HttpRequest, Method};
 use crate::domain::json::{JsonLimits, parse};
 use std::time::Duration;
 
@@ -82,42 +82,6 @@ fn a_body_keeps_types_and_digits_and_drops_what_is_missing() {
         "{}",
         r#"{"k":"key/1","o":"0198-id","t":"acme.prod"}"#,
     );
-}
-
-/// Without its filter a question asks about everything, and another's effect would be found.
-#[test]
-fn a_question_is_asked_whole_or_not_at_all() {
-    let asked = |url: &str, arguments: &str, job: Option<&str>, receipt: Option<&str>| {
-        let arguments = json(arguments);
-        let (headers, body) =
-            (Vec::new(), Some(BodyTemplate::parse(&json(r#"{"o":"{/o}"}"#)).unwrap()));
-        let url = UrlTemplate::parse(url).unwrap();
-        let timeout = Duration::from_secs(1);
-        let call = HttpCall { method: Method::Post, url, headers, body, timeout };
-        let context = RenderContext {
-            arguments: &arguments,
-            idempotency_key: Some("key"),
-            operation_id: "id",
-            tenant: "acme",
-            environment: "prod",
-            job,
-            receipt,
-        };
-        call.render(&context, &|_| None).map(|rendered| rendered.url)
-    };
-    let full = r#"{"o":null,"q":"a"}"#;
-    let url = "http://h/j/{job}?q={/q}&r={receipt}";
-    assert_eq!(asked(url, full, Some("J"), Some("R")).unwrap(), "http://h/j/J?q=a&r=R");
-    for (arguments, job, receipt) in [
-        (full, None, Some("R")),
-        (full, Some("J"), None),
-        (r#"{"o":1}"#, Some("J"), Some("R")),
-        (r#"{"o":1,"q":""}"#, Some("J"), Some("R")),
-        (r#"{"o":1,"q":null}"#, Some("J"), Some("R")),
-        (r#"{"q":"a"}"#, Some("J"), Some("R")),
-    ] {
-        assert!(asked(url, arguments, job, receipt).is_err(), "{arguments} {job:?} {receipt:?}");
-    }
 }
 
 /// What an argument holds is data: it is never read as a template or as JSON.

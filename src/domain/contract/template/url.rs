@@ -90,6 +90,24 @@ impl UrlTemplate {
         }
     }
 
+    /// The address as a person reads it: placeholders and secrets by their names.
+    #[must_use]
+    pub fn shown(&self) -> String {
+        let mut text = match &self.base {
+            Base::Literal(base) => base.clone(),
+            Base::Secret(secret) => secret.to_string(),
+        };
+        for part in &self.path {
+            text.push('/');
+            text.push_str(&part.shown());
+        }
+        for (number, (name, part)) in self.query.iter().enumerate() {
+            text.push(if number == 0 { '?' } else { '&' });
+            text.push_str(&format!("{name}={}", part.shown()));
+        }
+        text
+    }
+
     pub(super) fn render(
         &self,
         context: &RenderContext<'_>,
@@ -126,6 +144,14 @@ impl UrlTemplate {
 }
 
 impl Part {
+    fn shown(&self) -> String {
+        match self {
+            Self::Literal(text) => text.clone(),
+            Self::Value(placeholder) => placeholder.to_string(),
+            Self::Secret(secret) => secret.to_string(),
+        }
+    }
+
     fn render_segment(&self, context: &RenderContext<'_>) -> Result<String, TemplateProblem> {
         match self {
             Self::Literal(text) => Ok(text.clone()),
