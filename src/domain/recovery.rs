@@ -190,6 +190,8 @@ fn meaning(row: &Operation, evidence: &Evidence, asked: Timestamp, rule: &Attemp
     match (evidence, rule.lookup) {
         // A provider that has the job may make the effect at any time.
         (Evidence::Absent, _) if row.job.is_some() => Meaning::Nothing("job_runs"),
+        // An attempt that nobody answered may have begun a job, which outlasts every margin.
+        (Evidence::Absent, _) if rule.poll.is_some() => Meaning::Nothing("job_may_run"),
         (Evidence::Absent, Some(lookup)) if lookup.authoritative => {
             let over = visible(attempts_over(row, rule), lookup, rule);
             if asked >= over { Meaning::ProvedAbsent } else { Meaning::TooEarly(over) }

@@ -10,21 +10,12 @@ use oncebox::domain::operation::Timestamp;
 
 use super::properties;
 use super::shell::Shell;
-use super::world::{TICK, Act, JobFate, Move, Reply, Sight, Stage, Told, Verb, World};
+use super::world::{Act, JobFate, Move, Reply, Sight, Stage, TICK, Verb, World};
 
 /// Longer than all but a twin's wait.
 const SOON: Duration = Duration::from_secs(600);
 
 const SIGHTS: [Sight; 3] = [Sight::Truth, Sight::NotSeen, Sight::Blank];
-
-const VERBS: [Verb; 6] = [
-    Verb::Retry,
-    Verb::Reopen,
-    Verb::Release,
-    Verb::Resolve(Told::Applied),
-    Verb::Resolve(Told::NotApplied),
-    Verb::Resolve(Told::Compensated),
-];
 
 impl Model for Shell {
     type State = World;
@@ -53,7 +44,7 @@ impl Model for Shell {
                 moves.extend(SIGHTS.map(|sight| Move::Inquire(row, sight)));
             }
             if world.left.verbs > 0 {
-                moves.extend(VERBS.map(|verb| Move::Operate(row, verb)));
+                moves.extend(self.setup.verbs.iter().map(|verb| Move::Operate(row, *verb)));
             }
             if world.rows[row].state() == State::AwaitingApproval {
                 moves.extend([Verb::Approve, Verb::Deny].map(|verb| Move::Operate(row, verb)));
@@ -132,7 +123,7 @@ impl Shell {
             Move::Inquire(row, sight) => self.inquire(world, row, sight)?,
             Move::Conclude => self.conclude(world)?,
             Move::Revoke => self.revoke(world)?,
-            Move::Operate(row, ref verb) => self.operate(world, row, verb)?,
+            Move::Operate(row, verb) => self.operate(world, row, verb)?,
         }
         self.forget(world);
         Some(next)
@@ -142,7 +133,8 @@ impl Shell {
     pub(super) fn wait(&self, world: &mut World) -> Option<()> {
         let now = world.now;
         let next = self.moments(world).into_iter().filter(|at| *at > now).min()?;
-        world.now = if next.since(now) < SOON { now.after(TICK) } else { next };
+        let far = self.setup.jumps || next.since(now) >= SOON;
+        world.now = if far { next } else { now.after(TICK) };
         let now = world.now;
         world.wire.retain(|request| now < request.until);
         Some(())
@@ -177,9 +169,10 @@ impl Shell {
             moments.extend(record.lease.as_ref().map(|lease| lease.until));
             moments.extend(record.next_lookup_at);
             if record.may_have_been_sent() {
-                let assumed = record.updated_at.after(rule.stall_margin);
-                let over = record.attempts_over_at.unwrap_or(assumed);
-                moments.extend([over, over.after(visible_after)]);
+                let lasts = rule.timeout + rule.stall_margin;
+                let assumed = record.lease.as_ref().map_or(record.updated_at, |lease| lease.until);
+                let over = record.attempts_over_at.unwrap_or(assumed.after(lasts));
+                moments.extend([over, over.after(visible_after).after(rule.margin)]);
                 moments.extend(row.effects.iter().map(|made| made.at.after(visible_after)));
             }
         }

@@ -258,7 +258,8 @@ impl Protocol {
     ) -> Result<Step, &'static str> {
         let early = self.is(Fault::NotAppliedAtOnce);
         let judged_at = if early { now.after(ticks(1000)) } else { now };
-        verbs::resolve(row, finding, self.rule.stall_margin, judged_at, by)
+        let lasts = self.rule.stall_margin + self.rule.timeout;
+        verbs::resolve(row, finding, lasts, judged_at, by)
     }
 
     pub(super) fn reopen(

@@ -15,16 +15,19 @@ use oncebox::domain::permission::ApprovalState;
 
 use super::world::{Attempt, Inquiry, Request, Row, Stage, TICK, World};
 
+/// Longer than every wait but a twin's, in ticks.
+const FAR_AHEAD: i64 = 60;
+
 // How long ago still matters, in ticks: from here on longer ago is the same.
 
-/// Of a lease that ran out: time-out, stall margin and visibility are counted from its end.
-const LEASE_AGO: i64 = 5;
+/// Of a lease that ran out: time-out, stall margin, visibility and margin are counted from its end.
+const LEASE_AGO: i64 = 6;
 
-/// Of an effect, a request or an attempt's end: visibility is counted from it.
-const OVER_AGO: i64 = 2;
+/// Of an effect, a request or an attempt's end: visibility and margin are counted from it.
+const OVER_AGO: i64 = 3;
 
 /// Of an attempt's end while somebody looks, whose question may be old itself.
-const ASKED_AGO: i64 = 9;
+const ASKED_AGO: i64 = 10;
 
 /// Of an opening or an ending without proof: `give_up` is counted from it.
 const OPENED_AGO: i64 = 3;
@@ -49,10 +52,10 @@ struct Since {
 }
 
 impl Since {
-    /// `past` ticks ago and longer ago are the same.
+    /// `past` ticks ago and longer ago are the same, and so is what is far ahead: a twin's wait.
     fn time(&self, at: Timestamp, past: i64) -> i64 {
         let tick = i64::try_from(TICK.as_micros()).unwrap_or(i64::MAX);
-        ((at.0 - self.now.0).div_euclid(tick)).max(-past)
+        ((at.0 - self.now.0).div_euclid(tick)).clamp(-past, FAR_AHEAD)
     }
 
     fn maybe(&self, at: Option<Timestamp>, past: i64) -> Option<i64> {
@@ -106,7 +109,7 @@ impl World {
         since.maybe(record.attempts_over_at, over_ago).hash(hasher);
         // The last change stands in for what the record does not say, and for nothing else.
         if record.first_sent_at.is_some() && record.attempts_over_at.is_none() {
-            since.time(record.updated_at, over_ago + 2).hash(hasher);
+            since.time(record.updated_at, over_ago + 3).hash(hasher);
         }
         since.maybe(record.next_lookup_at, 0).hash(hasher);
         if record.state == State::Unknown {

@@ -12,7 +12,7 @@ use oncebox::domain::operation::{Operation, Timestamp, Token};
 use oncebox::domain::rule::{AttemptRule, LookupRule, PollRule, Resend};
 use uuid::Uuid;
 
-use super::world::{Budget, Row, START, World, ticks};
+use super::world::{Budget, Row, START, Told, Verb, World, ticks};
 
 /// One contract, its downstream, and the bounds of the run.
 #[derive(Debug, Clone)]
@@ -30,11 +30,15 @@ pub(super) struct Setup {
     pub(super) asks_approval: bool,
     /// Records, all with the same arguments.
     pub(super) operations: usize,
+    /// Time passes from one moment that matters to the next, not by ticks: fewer states.
+    pub(super) jumps: bool,
     /// Memories of workers at once.
     pub(super) workers: usize,
     /// How long a worker may be frozen after its lease.
     pub(super) longest_freeze: Duration,
     pub(super) budget: Budget,
+    /// What operators may do, within the budget.
+    pub(super) verbs: &'static [Verb],
     /// States that the run must come to: without them it would prove nothing.
     pub(super) must_reach: &'static [State],
 }
@@ -49,6 +53,15 @@ pub(super) enum Service {
     /// The effect is a state: a second request changes nothing.
     Natural,
 }
+
+const VERBS: [Verb; 6] = [
+    Verb::Retry,
+    Verb::Reopen,
+    Verb::Release,
+    Verb::Resolve(Told::Applied),
+    Verb::Resolve(Told::NotApplied),
+    Verb::Resolve(Told::Compensated),
+];
 
 /// How long the downstream of the model remembers a key.
 pub(super) const WINDOW: u32 = 8;
@@ -71,9 +84,11 @@ impl Setup {
             asks_grant: false,
             asks_approval: false,
             operations: 1,
+            jumps: false,
             workers: 2,
             longest_freeze: rule(resend).stall_margin,
             budget: Budget::NONE,
+            verbs: &VERBS,
             must_reach: &[],
         }
     }

@@ -86,7 +86,7 @@ impl Shell {
         };
         // The deployment's secret may be another one at each claim.
         let key = format!("k{number}-{}", record.token.0);
-        let downstream_key = DownstreamKey { key, secret_id: "s".to_owned() };
+        let downstream_key = || DownstreamKey { key: key.clone(), secret_id: "s".to_owned() };
         let claimant = Claimant { owner: "w", alone: true, downstream_key: &downstream_key };
         if twins == Some(Twins::Free) {
             world.goes = Some(number);
@@ -415,18 +415,20 @@ impl Shell {
     /// Permission is taken away: a grant is revoked, an approval withdrawn.
     pub(super) fn revoke(&self, world: &mut World) -> Option<()> {
         world.left.revocations = world.left.revocations.checked_sub(1)?;
-        if self.setup.asks_approval {
-            let given = matches!(world.approval, Some(ApprovalState::Approved { .. }));
-            world.approval = Some(ApprovalState::Withdrawn);
-            return given.then_some(());
+        if !self.setup.asks_approval {
+            world.granted = false;
+            return Some(());
         }
-        world.granted = false;
-        Some(())
+        let step = verbs::withdraw(&world.rows[0].record, &person()).ok()?;
+        let given = matches!(world.approval, Some(ApprovalState::Approved { .. }));
+        world.approval = Some(ApprovalState::Withdrawn);
+        self.write(world, 0, &step);
+        given.then_some(())
     }
 
     /// An operator's verb: `operator::ops`.
-    pub(super) fn operate(&self, world: &mut World, number: usize, verb: &Verb) -> Option<()> {
-        let by = Person { name: "ada".to_owned(), reason: "looked".to_owned() };
+    pub(super) fn operate(&self, world: &mut World, number: usize, verb: Verb) -> Option<()> {
+        let by = person();
         let (now, record) = (world.now, Arc::clone(&world.rows[number].record));
         let counted = !matches!(verb, Verb::Approve | Verb::Deny);
         world.left.verbs = world.left.verbs.checked_sub(u8::from(counted))?;
@@ -462,6 +464,10 @@ impl Shell {
         }
         Some(())
     }
+}
+
+fn person() -> Person {
+    Person { name: "ada".to_owned(), reason: "looked".to_owned() }
 }
 
 impl Report {

@@ -206,7 +206,7 @@ pub(super) enum Sight {
 }
 
 /// What an operator does.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Verb {
     Retry,
     Reopen,
@@ -225,7 +225,7 @@ pub(super) enum Told {
 }
 
 /// One step of anybody. Numbers are places in the lists of [`World`].
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Move {
     /// Time passes until something can change by it.
     Wait,
