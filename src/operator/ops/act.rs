@@ -160,10 +160,13 @@ pub(super) async fn resolve(context: &Context, flags: &ResolveFlags) -> Result<(
         (None, true) => Finding::NotApplied,
         (None, false) => Finding::Compensated,
     };
-    let acted = act(context, &flags.operation, async |_, row, now| {
-        let stall_margin = context.config.worker.stall_margin;
-        let decided = verbs::resolve(row, &finding, stall_margin, now, &by);
-        Ok(decided.map_err(|why| not_resolved(row, why, stall_margin)))
+    let acted = act(context, &flags.operation, async |connection, row, now| {
+        // A request that left at the last moment takes its time-out to be over.
+        let rule = record::rule(context, connection, row).await?;
+        let timeout = rule.map(|rule| rule.timeout).unwrap_or_default();
+        let lasts = context.config.worker.stall_margin.saturating_add(timeout);
+        let decided = verbs::resolve(row, &finding, lasts, now, &by);
+        Ok(decided.map_err(|why| not_resolved(row, why, lasts)))
     });
     let (row, now) = acted.await?;
     let left_open = row.state == State::Unknown;
@@ -177,12 +180,12 @@ pub(super) async fn resolve(context: &Context, flags: &ResolveFlags) -> Result<(
 }
 
 /// Why a finding was refused; when it only came too early, from when on it fits.
-fn not_resolved(row: &Operation, why: &'static str, stall_margin: Duration) -> String {
+fn not_resolved(row: &Operation, why: &'static str, lasts: Duration) -> String {
     if why != verbs::UNDER_WAY {
         return advised(row, why);
     }
     // The moment is shown in whole milliseconds.
-    let over = verbs::earlier_attempts_over(row, stall_margin).after(Duration::from_millis(1));
+    let over = verbs::earlier_attempts_over(row, lasts).after(Duration::from_millis(1));
     let over = record::moment(over);
     format!("{why}; this can be said from {over} on, when it is over for certain")
 }
