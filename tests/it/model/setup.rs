@@ -95,8 +95,14 @@ impl Setup {
 
     pub(super) fn with_lookup(mut self, authoritative: bool, when_absent: AbsentRule) -> Self {
         let visible_after = ticks(1);
-        self.rule.lookup =
-            Some(LookupRule { authoritative, visible_after, when_absent, by_key: true });
+        self.rule.lookup = Some(LookupRule {
+            authoritative,
+            visible_after,
+            when_absent,
+            by_key: true,
+            by_receipt: false,
+            by_job: false,
+        });
         self
     }
 
