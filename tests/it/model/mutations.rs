@@ -25,7 +25,10 @@ fn caught(fault: Fault, setup: Setup, property: &'static str) {
         panic!("{fault:?} in {name}: not caught by {property:?}, but by {others:?}");
     };
     let steps = path.into_actions();
-    println!("{fault:?} in {name}: {property}, after {} states: {steps:?}", checker.unique_state_count());
+    println!(
+        "{fault:?} in {name}: {property}, after {} states: {steps:?}",
+        checker.unique_state_count()
+    );
 }
 
 macro_rules! caught {

@@ -142,8 +142,7 @@ pub(super) fn policy() -> Setup {
 /// A person is asked; the approval runs out, or is taken back.
 pub(super) fn approvals() -> Setup {
     let budget = Budget { revocations: 1, ..CRASH };
-    let must_reach =
-        &[State::AwaitingApproval, State::Applied, State::Rejected, State::Unknown];
+    let must_reach = &[State::AwaitingApproval, State::Applied, State::Rejected, State::Unknown];
     let setup = Setup::new("approvals", REMEMBERS);
     Setup { asks_approval: true, budget, must_reach, ..setup }
 }

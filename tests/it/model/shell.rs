@@ -18,9 +18,7 @@ use oncebox::domain::step::Step;
 
 use super::protocol::{Fault, Protocol};
 use super::setup::{Service, Setup, id};
-use super::world::{
-    Attempt, Report, Request, Rule, Sight, Stage, World, ticks,
-};
+use super::world::{Attempt, Report, Request, Rule, Sight, Stage, World, ticks};
 
 /// A run of the model: the shell round the decisions, and what the checker remembers besides states.
 pub(super) struct Shell {
