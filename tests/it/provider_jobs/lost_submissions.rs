@@ -90,8 +90,8 @@ async fn where_nobody_can_be_asked_it_is_unknown() {
 
 #[tokio::test]
 async fn a_worker_killed_before_it_wrote_the_jobs_name() {
-    let kinds: [(&str, fn(&str) -> ContractText); 3] =
-        [("applied", deduplicating), ("applied", looked_up), ("unknown", blind)];
+    type Kind = (&'static str, fn(&str) -> ContractText);
+    let kinds: [Kind; 3] = [("applied", deduplicating), ("applied", looked_up), ("unknown", blind)];
     for (status, kind) in kinds {
         let stage = Stage::with(|url| kind(url).jobs("300ms", "10s"), RETRY).await;
         let roles = stage.roles("relay,maintain", "100ms");
