@@ -17,8 +17,13 @@ use crate::domain::rule::PollRule;
 use crate::domain::settle::answered;
 
 fn rule_with(resend: Resend, lookup: Option<LookupRule>) -> AttemptRule {
+    AttemptRule { lookup, ..rule(resend) }
+}
+
+/// The same for a tool whose provider makes a job of each request.
+fn with_jobs(resend: Resend, lookup: Option<LookupRule>) -> AttemptRule {
     let poll = PollRule { every: MINUTE, give_up: HOUR };
-    AttemptRule { lookup, poll: Some(poll), ..rule(resend) }
+    AttemptRule { poll: Some(poll), ..rule_with(resend, lookup) }
 }
 
 fn job(alone: bool) -> Option<ProviderJob> {
@@ -112,9 +117,26 @@ fn expected(row: &Operation, resend: Resend, lookup: Option<LookupRule>) -> Way 
 #[test]
 fn a_job_is_somebody_to_ask() {
     let row = Operation { job: job(false), ..sent_operation(State::RetryScheduled, HOUR) };
-    assert_eq!(way(&row, NOW, &rule_with(Resend::Never, None)), Way::LookUp);
-    let no_poll = AttemptRule { poll: None, ..rule_with(Resend::Never, None) };
+    assert_eq!(way(&row, NOW, &with_jobs(Resend::Never, None)), Way::LookUp);
+    let no_poll = rule_with(Resend::Never, None);
     assert_eq!(way(&row, NOW, &no_poll), Way::Stop(Reason::NoProof));
+}
+
+/// An attempt that nobody answered may have begun a job that the record does not know: while it runs
+/// there is no effect to find, and there will be one.
+#[test]
+fn an_absence_proves_nothing_where_a_job_may_run() {
+    let rule = with_jobs(Resend::Never, Some(lookup()));
+    let row = Operation { attempts: 4, ..looked_at() };
+    assert_eq!(word(&ask(&row, &Evidence::Absent, NOW, &rule)), "RetryScheduled ambiguous in 1");
+    let last = Operation { lookups: 3, ..row };
+    assert_eq!(word(&ask(&last, &Evidence::Absent, NOW, &rule)), "Unknown no_proof");
+    let unknown = Operation { state: State::Unknown, lease: None, ..last };
+    let asked = Asked { at: NOW, jitter: 0.5 };
+    let Settle::Write(step) = reconcile(&unknown, &Evidence::Absent, asked, NOW, &rule) else {
+        panic!("asked again later");
+    };
+    assert_eq!(step.record.state, State::Unknown);
 }
 
 fn every_evidence() -> Vec<Evidence> {
