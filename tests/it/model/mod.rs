@@ -7,6 +7,7 @@
 mod downstream;
 mod moves;
 mod mutations;
+mod people;
 mod properties;
 mod protocol;
 mod runs;

@@ -10,7 +10,7 @@ use oncebox::domain::operation::Timestamp;
 
 use super::properties;
 use super::shell::Shell;
-use super::world::{Act, JobFate, Move, Reply, Sight, Stage, TICK, Verb, World};
+use super::world::{Act, JobFate, Move, Reply, Rule, Sight, Stage, TICK, Verb, World};
 
 /// Longer than all but a twin's wait.
 const SOON: Duration = Duration::from_secs(600);
@@ -26,8 +26,8 @@ impl Model for Shell {
     }
 
     fn actions(&self, world: &World, moves: &mut Vec<Move>) {
-        // What comes after a broken rule is of no interest.
-        if world.broken.is_some() {
+        // What comes after a broken rule is of no interest, but for what a second send may do.
+        if world.broken.is_some_and(|rule| rule != Rule::BlindSecondSend) {
             return;
         }
         moves.push(Move::Wait);

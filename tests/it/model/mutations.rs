@@ -35,7 +35,7 @@ macro_rules! caught {
 }
 
 caught! {
-    a_claim_that_ignores_a_live_lease: LiveLeaseIgnored in lookup breaks NO_BLIND_SEND;
+    a_claim_that_ignores_a_live_lease: LiveLeaseIgnored in lookup_frozen breaks NO_BLIND_SEND;
     a_refusal_under_an_old_token: TokenIgnored in dedup breaks STALE_WRITES_PROOF;
     a_mark_under_an_old_token: StaleMark in blind breaks STALE_WRITES_PROOF;
     a_mark_that_is_not_durable: MarkNotDurable in blind breaks NO_BLIND_SEND;
@@ -50,7 +50,7 @@ caught! {
     a_window_that_nobody_looks_at: WindowUnchecked in dedup breaks NO_BLIND_SEND;
     a_denial_that_rejects_what_was_sent: DenialRejects in grants breaks REJECTED_TRUE;
     a_denial_that_stops_nothing: DenialIgnored in grants breaks ALLOWED;
-    an_approval_taken_back_that_stops_nothing: DenialIgnored in approvals breaks ALLOWED;
+    an_approval_that_nobody_gave: DenialIgnored in approvals breaks ALLOWED;
     a_second_job: SecondJob in jobs breaks ONE_JOB;
     twins_that_are_not_held: TwinsFree in twins breaks ONE_OF_TWINS;
     already_on_a_first_send: AlreadyCounts in done_by_another breaks APPLIED_TRUE;

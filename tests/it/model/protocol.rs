@@ -99,6 +99,9 @@ impl Protocol {
         }
         if let Some(lookup) = &mut rule.lookup {
             lookup.authoritative |= self.is(Fault::CacheBelieved);
+            if self.is(Fault::InvisibleIsAbsent) {
+                lookup.visible_after = ticks(0);
+            }
         }
         rule
     }
@@ -113,9 +116,6 @@ impl Protocol {
         let (mut row, mut around, material) = (row.clone(), *around, material());
         if let Some(lease) = row.lease.as_mut().filter(|_| self.is(Fault::LiveLeaseIgnored)) {
             lease.until = lease.until.min(now);
-        }
-        if self.is(Fault::KeyChanges) {
-            row.downstream_key = None;
         }
         if self.is(Fault::TwinsFree) {
             around.twins = Twins::Free;
@@ -134,6 +134,9 @@ impl Protocol {
             }
             if self.is(Fault::WindowUnchecked) {
                 run.send_within = None;
+            }
+            if self.is(Fault::KeyChanges) {
+                run.step.record.downstream_key = Some((claimant.downstream_key)());
             }
         }
         decided
@@ -205,18 +208,15 @@ impl Protocol {
         evidence: &Evidence,
         now: Timestamp,
     ) -> Settle {
-        let (mut row, mut rule) = (row.clone(), self.rule());
+        let mut row = row.clone();
         match (evidence, self.fault) {
             (Evidence::Absent, Some(Fault::AbsenceTooEarly)) => row.attempts_over_at = Some(START),
-            (Evidence::Absent, Some(Fault::InvisibleIsAbsent)) => {
-                rule.lookup.iter_mut().for_each(|lookup| lookup.visible_after = ticks(0));
-            }
             (Evidence::JobFailed, Some(Fault::JobFailureFinal)) => {
                 row.job.iter_mut().for_each(|job| job.alone = true);
             }
             (_, _) => {}
         }
-        let settled = settle::answered(&row, ticket, purpose, evidence, now, &rule, JITTER);
+        let settled = settle::answered(&row, ticket, purpose, evidence, now, &self.rule(), JITTER);
         let silent = matches!(evidence, Evidence::CannotTell(_)) && row.token == ticket.token;
         match self.fault {
             Some(Fault::SecondJob) if silent && row.state == State::Accepted => {

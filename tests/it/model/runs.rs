@@ -169,14 +169,15 @@ pub(super) fn twins() -> Setup {
     setup.rule.twins = Some(ticks(100_000));
     setup.rule.attempts = 1;
     let must_reach = &[State::Held, State::Applied, State::Unknown, State::Rejected];
-    Setup { operations: 2, jumps: true, budget: LATE, must_reach, ..setup }
+    let budget = Budget { refusals: 1, ..CRASH };
+    Setup { operations: 2, jumps: true, budget, must_reach, ..setup }
 }
 
 /// The same, with an operator who ends the one, or lets the other go.
 pub(super) fn twins_people() -> Setup {
     let budget = Budget { verbs: 1, ..Budget::NONE };
     let verbs = &[Verb::Release, Verb::Resolve(Told::NotApplied)];
-    Setup { name: "twins, people", budget, verbs, ..twins() }
+    Setup { name: "twins, people", budget, verbs, workers: 1, ..twins() }
 }
 
 /// A worker is frozen right before its first byte for longer than the stall margin: the README says

@@ -7,25 +7,20 @@
 use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, Mutex};
 
-use oncebox::domain::attempt::{Ambiguity, Denial, Effect, Learned, NotSent, Unconfirmed};
+use oncebox::domain::attempt::{Ambiguity, Denial, Learned, NotSent};
 use oncebox::domain::claim::{Around, Claim, Claimant, Marking, Predecessor, Purpose, Twins};
 use oncebox::domain::evidence::Evidence;
 use oncebox::domain::lifecycle::State;
 use oncebox::domain::operation::{DownstreamKey, Operation, Timestamp};
 use oncebox::domain::permission::{ApprovalState, Permission, permission};
-use oncebox::domain::recovery;
 use oncebox::domain::settle::Settle;
 use oncebox::domain::step::Step;
-use oncebox::domain::verbs::{self, Answer, Person};
 
 use super::protocol::{Fault, Protocol};
 use super::setup::{Service, Setup, id};
 use super::world::{
-    Attempt, Inquiry, Report, Request, Rule, Sight, Stage, Told, Verb, World, ticks,
+    Attempt, Report, Request, Rule, Sight, Stage, World, ticks,
 };
-
-/// How long role maintain leaves a record alone that it asks about.
-const ASKING_AHEAD: u32 = 6;
 
 /// A run of the model: the shell round the decisions, and what the checker remembers besides states.
 pub(super) struct Shell {
@@ -45,7 +40,7 @@ impl Shell {
     }
 
     /// Writes `step`, fenced by the token that its record had when it was read.
-    fn write(&self, world: &mut World, number: usize, step: &Step) {
+    pub(super) fn write(&self, world: &mut World, number: usize, step: &Step) {
         let now = world.now;
         let row = &mut world.rows[number];
         let before = Arc::clone(&row.record);
@@ -357,117 +352,9 @@ impl Shell {
             }
             Stage::Frozen { awake_by } => *awake_by <= world.now,
             Stage::Waiting(_) => false,
-            Stage::Learned(report) => lost(report),
+            Stage::Learned(report) => !report.proof(ticket.is_resend()) && lost(report),
         }
     }
-
-    /// Role maintain takes an unknown record and asks: `reconcile`.
-    pub(super) fn inquire(&self, world: &mut World, number: usize, sight: Sight) -> Option<()> {
-        let record = Arc::clone(&world.rows[number].record);
-        let due = record.next_lookup_at.is_some_and(|at| at <= world.now);
-        if !due || world.inquiry.is_some() {
-            return None;
-        }
-        if sight == Sight::Blank {
-            world.left.blanks = world.left.blanks.checked_sub(1)?;
-        }
-        let rule = &self.setup.rule;
-        let evidence = if let Some(effect) = self.unconfirmed(&record) {
-            match sight {
-                Sight::Truth => Evidence::Found(effect),
-                Sight::Blank => Evidence::Unconfirmed(effect, Unconfirmed::Unreachable),
-                Sight::NotSeen => return None,
-            }
-        } else if rule.poll.is_some() && record.job.is_some() {
-            self.poll(world, number, sight)?
-        } else if rule.can_look_up(&record) {
-            self.look_up(world, number, sight)?
-        } else {
-            self.write(world, number, &recovery::not_askable(&record));
-            return (sight == Sight::Truth).then_some(());
-        };
-        let taken = Operation {
-            next_lookup_at: Some(world.now.after(ticks(ASKING_AHEAD))),
-            ..(*record).clone()
-        };
-        world.rows[number].record = Arc::new(taken);
-        world.inquiry = Some(Inquiry { row: number, asked_at: world.now, evidence });
-        Some(())
-    }
-
-    fn unconfirmed(&self, record: &Operation) -> Option<Effect> {
-        let reason = oncebox::domain::reason::Reason::PostconditionUnreachable;
-        (record.reason == Some(reason)).then_some(())?;
-        Some(super::downstream::effect(record.effect_reference.as_deref()?))
-    }
-
-    /// Role maintain writes what it found out.
-    pub(super) fn conclude(&self, world: &mut World) -> Option<()> {
-        let Inquiry { row, asked_at, evidence } = world.inquiry.take()?;
-        let record = Arc::clone(&world.rows[row].record);
-        let settled = self.protocol.reconcile(&record, &evidence, asked_at, world.now);
-        if let Settle::Write(step) = settled {
-            self.write(world, row, &step);
-        }
-        Some(())
-    }
-
-    /// Permission is taken away: a grant is revoked, an approval withdrawn.
-    pub(super) fn revoke(&self, world: &mut World) -> Option<()> {
-        world.left.revocations = world.left.revocations.checked_sub(1)?;
-        if !self.setup.asks_approval {
-            world.granted = false;
-            return Some(());
-        }
-        let step = verbs::withdraw(&world.rows[0].record, &person()).ok()?;
-        let given = matches!(world.approval, Some(ApprovalState::Approved { .. }));
-        world.approval = Some(ApprovalState::Withdrawn);
-        self.write(world, 0, &step);
-        given.then_some(())
-    }
-
-    /// An operator's verb: `operator::ops`.
-    pub(super) fn operate(&self, world: &mut World, number: usize, verb: Verb) -> Option<()> {
-        let by = person();
-        let (now, record) = (world.now, Arc::clone(&world.rows[number].record));
-        let counted = !matches!(verb, Verb::Approve | Verb::Deny);
-        world.left.verbs = world.left.verbs.checked_sub(u8::from(counted))?;
-        let step = match verb {
-            Verb::Retry => verbs::retry(&record, self.setup.rule.can_look_up(&record), now, &by),
-            Verb::Reopen => self.protocol.reopen(&record, now, &by),
-            Verb::Release => verbs::release(&record, now, &by),
-            Verb::Resolve(told) => {
-                let finding = told.finding(&world.rows[number])?;
-                self.protocol.resolve(&record, &finding, now, &by)
-            }
-            Verb::Approve => verbs::answer(&record, Answer::Approve, now, &by),
-            Verb::Deny => verbs::answer(&record, Answer::Deny, now, &by),
-        };
-        self.write(world, number, &step.ok()?);
-        let nothing =
-            !world.may_still_act(number) && world.rows[number].standing().next().is_none();
-        let row = &mut world.rows[number];
-        match verb {
-            Verb::Reopen => {
-                row.told = false;
-                row.unproved.retain(|_| !nothing);
-            }
-            Verb::Resolve(Told::Compensated) => {
-                row.effects.iter_mut().for_each(|e| e.undone = true)
-            }
-            Verb::Release => row.released = true,
-            Verb::Approve => {
-                world.approval = Some(ApprovalState::Approved { expires_at: now.after(ticks(3)) });
-            }
-            Verb::Deny => world.approval = Some(ApprovalState::Denied),
-            Verb::Retry | Verb::Resolve(Told::Applied | Told::NotApplied) => {}
-        }
-        Some(())
-    }
-}
-
-fn person() -> Person {
-    Person { name: "ada".to_owned(), reason: "looked".to_owned() }
 }
 
 impl Report {
