@@ -110,8 +110,6 @@ create index operations_unresolved on oncebox.operations (unresolved_since) wher
 create index operations_to_look_up on oncebox.operations (next_lookup_at) where next_lookup_at is not null;
 -- And for what waits for a date, not for a worker: polls, approvals, twins.
 create index operations_dated on oncebox.operations (due_at) where phase in ('held', 'awaiting_approval', 'accepted');
--- A claim looks for older twins. Only tools that hold twins have the digest.
-create index operations_twins on oncebox.operations (twin_digest, opened_at) where twin_digest is not null;
 create sequence oncebox.order_numbers;
 
 -- A row is a promise to publish. No foreign key to operations: it would lock the record that

@@ -136,8 +136,8 @@ begin
         perform pg_advisory_xact_lock(ordered.lock_key);
     end loop;
     with submission as materialized (
-        -- Order numbers follow the caller's list, whatever order the rows are inserted in.
-        select s.*, greatest(clock_timestamp(), s.not_before) as due,
+        -- Order numbers and ages follow the caller's list, whatever order the rows are inserted in.
+        select s.*, clock_timestamp() as opened, greatest(clock_timestamp(), s.not_before) as due,
                case when s.ordering_key is not null then nextval('oncebox.order_numbers') end as order_number
         from unnest(ids, tenants, environments, keys, tools, versions, fingerprints, digests,
                     arguments_texts, metadata_texts, actors, ordering_keys, not_befores, distinct_froms, traceparents,
@@ -153,7 +153,7 @@ begin
                s.arguments_text::json, s.metadata_text::json, s.actor, s.traceparent, s.distinct_from,
                exists (select from oncebox.contracts c
                        where c.tool_name = s.tool and c.tool_version = s.version and c.results),
-               s.due, clock_timestamp(), s.due,
+               s.due, s.opened, s.due,
                s.ordering_key, s.order_number, s.twin_digest, clock_timestamp(), clock_timestamp()
         from submission s
         order by s.tenant collate "C", s.key collate "C"

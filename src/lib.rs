@@ -77,6 +77,7 @@ pub mod contract_file;
 pub mod ingress;
 pub mod relay;
 pub mod consumer;
+pub mod serving;
 pub mod tool;
 pub mod reconcile;
 pub mod maintain;

@@ -13,10 +13,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt as _;
-use futures::stream;
+use futures::stream::FuturesUnordered;
 use tokio::sync::watch;
 use tokio::time::timeout;
-use tracing::{debug, info, warn};
+use tracing::{debug, error, info, warn};
 
 use crate::chance;
 use crate::domain::attempt::{Effect, Learned, Receipt, Response};
@@ -26,20 +26,20 @@ use crate::domain::lifecycle::State;
 use crate::domain::operation::Operation;
 use crate::domain::reason::Reason;
 use crate::domain::recovery::{self, Asked};
-use crate::domain::settle::Settle;
+use crate::domain::settle::{Settle, told_by_answer, unstorable};
+use crate::domain::step::Step;
+use crate::serving::Serving;
 use crate::shutdown;
 use crate::store::{self, Connection, DatabaseUrl, Link, Loaded, StoreError};
-use crate::tool::{Call, Serving};
+use crate::tool::Call;
 
 /// How long a record that is being looked up is left alone by others: longer than any answer takes
 /// (`timeout` is far below), and the most that a process that dies costs.
 const AHEAD: Duration = Duration::from_secs(60);
 
-/// Records of one pass, at most.
-const MOST: i64 = 200;
-
-/// Questions at once.
-const AT_ONCE: usize = 16;
+/// Records of one pass, all asked about at once: so a pass takes no longer than its slowest answer,
+/// and services that do not answer keep nobody else from the next one.
+const AT_ONCE: i64 = 64;
 
 /// How reconciliation works.
 #[derive(Debug, Clone)]
@@ -105,11 +105,11 @@ impl Reconciler {
         let taken = self
             .link
             .transaction(async |connection| {
-                store::take_unknown(connection, &versions, AHEAD, MOST).await
+                store::take_unknown(connection, &versions, AHEAD, AT_ONCE).await
             })
             .await?;
         let asked = u64::try_from(taken.len()).unwrap_or(u64::MAX);
-        let questions: Vec<_> = taken
+        let mut answers: FuturesUnordered<_> = taken
             .into_iter()
             .filter_map(|loaded| {
                 let Operation { tool, tool_version, .. } = &loaded.operation;
@@ -117,7 +117,6 @@ impl Reconciler {
                 Some(ask(Arc::clone(serving), loaded))
             })
             .collect();
-        let mut answers = stream::iter(questions).buffer_unordered(AT_ONCE);
         let mut ended = 0;
         while let Some(answer) = answers.next().await {
             ended += u64::from(settle(&mut self.link, &answer).await?);
@@ -146,13 +145,35 @@ async fn ask(serving: Arc<Serving>, taken: Loaded) -> Answer {
     let evidence = if let Some(effect) = proved(row).filter(|_| unconfirmed) {
         Some(confirmed(serving.tool.confirm(&call, Learned::Applied(effect)).await))
     } else if rule.poll.is_some() && row.job.is_some() {
-        Some(serving.tool.poll(&call).await)
-    } else if rule.can_look_up(row) {
+        Some(follow(&serving, &call, rule.can_find(row)).await)
+    } else if rule.can_find(row) {
         Some(serving.tool.lookup(&call).await)
     } else {
         None
     };
     Answer { serving, taken, evidence }
+}
+
+/// Asks the provider about its job; where that shows no end, its effect is looked for besides: a
+/// provider may forget its jobs sooner than what they made.
+async fn follow(serving: &Serving, call: &Call, can_find: bool) -> Evidence {
+    let polled = serving.tool.poll(call).await;
+    match &polled {
+        Evidence::JobRuns | Evidence::CannotTell(_) if can_find => {}
+        Evidence::JobRuns
+        | Evidence::CannotTell(_)
+        | Evidence::Found(_)
+        | Evidence::Unconfirmed(..)
+        | Evidence::Absent
+        | Evidence::JobFailed => return polled,
+    }
+    match serving.tool.lookup(call).await {
+        found @ (Evidence::Found(_) | Evidence::Unconfirmed(..)) => found,
+        // That it is not there yet says nothing while there is a job.
+        Evidence::Absent | Evidence::JobFailed | Evidence::JobRuns | Evidence::CannotTell(_) => {
+            polled
+        }
+    }
 }
 
 /// The effect that the record knows, and only its postcondition is asked for.
@@ -181,18 +202,47 @@ fn confirmed(learned: Learned) -> Evidence {
     }
 }
 
-/// Writes what was found out; whether the record is not unknown any more.
+/// Writes what was found out: all of it, else without the response, else as evidence in the trace, so
+/// that a row which the database refuses keeps no other from its answer. Whether the record is not
+/// unknown any more.
 async fn settle(link: &mut Link, answer: &Answer) -> Result<bool, StoreError> {
     let jitter = chance::sample();
-    link.transaction(async |connection| write(connection, answer, jitter).await).await
+    let lean = answer.evidence.as_ref().and_then(Evidence::without_response);
+    for evidence in [answer.evidence.as_ref(), lean.as_ref()] {
+        let written = link
+            .transaction(async |connection| write(connection, answer, evidence, jitter).await)
+            .await;
+        match written {
+            Err(error) if error.data_refused() => {
+                let operation_id = answer.taken.operation.id;
+                error!(%operation_id, error = &error as &dyn std::error::Error, "what was found out cannot be stored as it is");
+            }
+            other => return other,
+        }
+        if lean.is_none() {
+            break;
+        }
+    }
+    link.transaction(async |connection| set_aside(connection, answer).await).await
+}
+
+async fn set_aside(connection: &mut Connection, answer: &Answer) -> Result<bool, StoreError> {
+    let told = answer.evidence.as_ref().and_then(told_by_answer);
+    let locked = store::lock_now(connection, &[answer.taken.operation.id]).await?;
+    let unknown = locked.iter().filter(|loaded| loaded.operation.state == State::Unknown);
+    let steps: Vec<Step> =
+        unknown.map(|loaded| unstorable(&loaded.operation, told.clone())).collect();
+    store::write(connection, &steps.iter().collect::<Vec<_>>()).await?;
+    Ok(false)
 }
 
 async fn write(
     connection: &mut Connection,
     answer: &Answer,
+    evidence: Option<&Evidence>,
     jitter: f64,
 ) -> Result<bool, StoreError> {
-    let Answer { serving, taken, evidence } = answer;
+    let Answer { serving, taken, .. } = answer;
     let id = taken.operation.id;
     let Some(loaded) = store::lock_now(connection, &[id]).await?.into_iter().next() else {
         // Somebody acts on it; it comes again.

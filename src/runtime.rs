@@ -21,11 +21,12 @@ use crate::domain::rule::AttemptRule;
 use crate::maintain::{self, MaintainSettings};
 use crate::reconcile::{self, ReconcileSettings};
 use crate::relay::{self, RelaySettings};
+use crate::serving::Serving;
 use crate::shutdown;
 use crate::store::{self, Link, Registered, StoreError};
 use crate::tool::http::HttpClient;
 use crate::tool::{
-    Authorizer, Authorizers, DownstreamSecret, Outside, ServedTool, Serving, Tool, TransactionalTool,
+    Authorizer, Authorizers, DownstreamSecret, Outside, ServedTool, Tool, TransactionalTool,
 };
 
 /// Why the roles could not be started.
@@ -305,8 +306,7 @@ fn make_ready(
     };
     let tool = Arc::new(tool.map_err(|error| error.to_string())?);
     tell_of_missing_secrets(&tool);
-    let mut rule =
-        AttemptRule::of(&contract.contract, worker.margin, worker.stall_margin);
+    let mut rule = AttemptRule::of(&contract.contract, worker.margin, worker.stall_margin);
     rule.asks_before_send = tool.asks_before_send();
     Ok(Serving { contract, rule, tool })
 }

@@ -73,7 +73,8 @@ pub(crate) async fn tell(deployment: &Deployment, service: &Service) -> Result<V
 
 impl Teller<'_> {
     async fn approval(&mut self) -> Result<Story, Fault> {
-        let mail = |to: &str| json!({"to": to, "subject": "Your refund", "body": "It is on its way."});
+        let mail =
+            |to: &str| json!({"to": to, "subject": "Your refund", "body": "It is on its way."});
         let mut lines = Vec::new();
         for step in ["mail-yes", "mail-no"] {
             self.submit("mail.send", step, mail(&format!("{step}@example.org")), None).await?;
@@ -83,11 +84,19 @@ impl Teller<'_> {
         let requests = approver::waiting(&self.deployment.database).await?;
         let [yes, no] = requests.as_slice() else { return Err("two mails should wait".into()) };
         let own = self.answer("approve", yes, ACTOR).await?;
-        lines.push(format!("the agent approves its own request: {}", if own { "taken" } else { "refused" }));
-        let given = self.answer("approve", yes, "ann").await? && self.answer("deny", no, "ann").await?;
+        lines.push(format!(
+            "the agent approves its own request: {}",
+            if own { "taken" } else { "refused" }
+        ));
+        let given =
+            self.answer("approve", yes, "ann").await? && self.answer("deny", no, "ann").await?;
         let sent = self.until("mail-yes", "applied").await?;
         let not_sent = self.until("mail-no", "rejected").await?;
-        lines.push(format!("ann approves one: {}; denies the other: {}", sent.word(), not_sent.word()));
+        lines.push(format!(
+            "ann approves one: {}; denies the other: {}",
+            sent.word(),
+            not_sent.word()
+        ));
         let right = !own && given && sent.is("applied") && not_sent.is("rejected");
         Ok(story("an approval, by somebody else than who asked", lines, right))
     }
@@ -119,9 +128,15 @@ impl Teller<'_> {
         self.submit("tickets.create", "twin-2", ticket("Twice"), Some(older)).await?;
         let meant = self.until("twin-2", "applied").await?;
         let lines = vec![
-            format!("an agent that heard nothing plans the same call under a new key: {}", held.word()),
+            format!(
+                "an agent that heard nothing plans the same call under a new key: {}",
+                held.word()
+            ),
             format!("the first is {}, so the second is {}", first.word(), second.word()),
-            format!("submitted again as distinct_from the first, because a second is meant: {}", meant.word()),
+            format!(
+                "submitted again as distinct_from the first, because a second is meant: {}",
+                meant.word()
+            ),
         ];
         Ok(story("a held twin", lines, meant.is("applied")))
     }
@@ -169,7 +184,14 @@ impl Teller<'_> {
         by: &str,
     ) -> Result<bool, Fault> {
         let mut command = self.deployment.oncebox(&["ops", verb, &request.id]);
-        command.args(["--fingerprint", &request.fingerprint, "--by", by, "--reason", "looked at it"]);
+        command.args([
+            "--fingerprint",
+            &request.fingerprint,
+            "--by",
+            by,
+            "--reason",
+            "looked at it",
+        ]);
         self.run(command).await
     }
 

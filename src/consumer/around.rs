@@ -13,12 +13,13 @@ use crate::domain::claim::{Around, Predecessor, Twins};
 use crate::domain::contract::Contract;
 use crate::domain::fingerprint::twin_digest;
 use crate::domain::json::Json;
+use crate::domain::lifecycle::State;
 use crate::domain::operation::{Operation, Timestamp};
 use crate::domain::permission::{
     ApprovalState, Grant, Permission, approval_needed, granted, permission,
 };
+use crate::serving::Serving;
 use crate::store::{self, Connection, Grantee, Loaded, StoreError, TwinAsk};
-use crate::tool::Serving;
 
 /// A locked record with what this worker knows of its contract.
 #[derive(Debug)]
@@ -26,12 +27,18 @@ pub(super) struct Candidate {
     pub(super) loaded: Loaded,
     /// `None`: this worker does not serve its version.
     pub(super) serving: Option<Arc<Serving>>,
+    /// What stands before it in its ordering key; `None`: that is busy now.
+    pub(super) predecessor: Option<Predecessor>,
     /// Its arguments under its contract; `None`: they do not fit, or nobody looks at them now.
     pub(super) examined: Option<Examined>,
 }
 
 impl Candidate {
-    pub(super) fn of(loaded: Loaded, claiming: &Claiming) -> Self {
+    pub(super) fn of(
+        loaded: Loaded,
+        predecessor: Option<Predecessor>,
+        claiming: &Claiming,
+    ) -> Self {
         let record = &loaded.operation;
         let serving = claiming.served.get(&record.tool, &record.tool_version).cloned();
         let free = is_free(record, loaded.now);
@@ -39,12 +46,16 @@ impl Candidate {
             let arguments = loaded.arguments.as_deref()?;
             serving.contract.examine(&record.tenant, arguments, &claiming.limits).ok()
         });
-        Self { loaded, serving, examined }
+        Self { loaded, serving, predecessor, examined }
     }
 
-    /// The question to its twins: of a first send of a tool that holds them.
+    /// The question to its twins: of a first send, whose turn has come, of a tool that holds them. Who
+    /// waits for others may not hold up its twins: it could be one of them that the others wait for.
     fn twin_ask(&self) -> Option<TwinAsk> {
         let record = &self.loaded.operation;
+        if self.predecessor != Some(Predecessor::Finished) {
+            return None;
+        }
         let within = self.serving.as_ref()?.rule.twins?;
         let material = &self.examined.as_ref()?.material;
         let digest = match &record.twin {
@@ -56,6 +67,14 @@ impl Candidate {
         };
         let ask = TwinAsk { operation: record.id, digest, opened_at: record.opened_at, within };
         (!record.may_have_been_sent()).then_some(ask)
+    }
+
+    /// Its digest, if the claim may end it: then those that wait behind it have to be found.
+    fn may_free(&self) -> Option<&str> {
+        let Loaded { operation: record, now, .. } = &self.loaded;
+        let may_end = is_free(record, *now) || record.state == State::AwaitingApproval;
+        let twin = record.twin.as_ref().filter(|_| may_end && !record.may_have_been_sent())?;
+        Some(&twin.digest)
     }
 
     pub(super) fn need(&self) -> Need<'_> {
@@ -165,7 +184,8 @@ impl Known {
     ) -> Result<Self, StoreError> {
         let asks: Vec<TwinAsk> = candidates.iter().filter_map(Candidate::twin_ask).collect();
         let needs: Vec<Need<'_>> = candidates.iter().map(Candidate::need).collect();
-        let twins = store::twins(connection, &asks).await?;
+        let others: Vec<&str> = candidates.iter().filter_map(Candidate::may_free).collect();
+        let twins = store::twins(connection, &asks, &others).await?;
         Ok(Self { twins, permits: Permits::read(connection, &needs).await? })
     }
 

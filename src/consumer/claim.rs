@@ -2,7 +2,7 @@
 //!
 //! A row that is busy never delays the batch: it is passed over, and asked for again.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use uuid::Uuid;
 
 use super::around::{Candidate, Known};
 use super::arrived::Arrived;
+use super::bounds::Bounds;
 use super::served::Served;
 use super::share::Share;
 use crate::domain::claim::{
@@ -19,11 +20,11 @@ use crate::domain::json::{Json, JsonLimits};
 use crate::domain::lifecycle::State;
 use crate::domain::operation::{Operation, Timestamp};
 use crate::domain::parking::park;
-use crate::domain::places::Places;
 use crate::domain::reason::Reason;
 use crate::domain::step::Step;
-use crate::store::{self, Connection, DeadLetter, LiveClaims, Loaded, Noted, StoreError};
-use crate::tool::{DownstreamSecret, Serving};
+use crate::serving::Serving;
+use crate::store::{self, Connection, DeadLetter, Loaded, Noted, StoreError};
+use crate::tool::DownstreamSecret;
 
 /// When a worker without the version looks whether another has it.
 const OTHER_VERSION_WAIT: Duration = Duration::from_secs(10);
@@ -41,7 +42,7 @@ pub(super) struct Claiming {
 }
 
 impl Claiming {
-    fn share(&self, tool: &str) -> Option<&Share> {
+    pub(super) fn share(&self, tool: &str) -> Option<&Share> {
         self.served.lane(tool).and_then(|lane| lane.share())
     }
 }
@@ -77,17 +78,7 @@ struct Plan {
     notes: Vec<Noted>,
     later: Vec<Uuid>,
     letters: Vec<DeadLetter>,
-    bounded: HashMap<String, Bounded>,
-}
-
-/// What a tool whose contract bounds all processes has left, and what became of those who asked.
-#[derive(Debug)]
-struct Bounded {
-    places: Places,
-    live: Option<LiveClaims>,
-    freed_before: u64,
-    started: bool,
-    refused: bool,
+    bounds: Bounds,
 }
 
 /// Claims what `asks` name. The verdicts hold only once the caller has committed.
@@ -108,8 +99,17 @@ pub(super) async fn claim(
     let ordered: Vec<Uuid> =
         locked.iter().filter(|l| takes_part(&l.operation)).map(|l| l.operation.id).collect();
     let predecessors = store::predecessors(connection, &ordered).await?;
-    let candidates: Vec<Candidate> =
-        locked.into_iter().map(|loaded| Candidate::of(loaded, claiming)).collect();
+    let candidates: Vec<Candidate> = locked
+        .into_iter()
+        .map(|loaded| {
+            let predecessor = if takes_part(&loaded.operation) {
+                predecessors.get(&loaded.operation.id).copied()
+            } else {
+                Some(Predecessor::Finished)
+            };
+            Candidate::of(loaded, predecessor, claiming)
+        })
+        .collect();
     // Counted before twins are asked for: those rows are the last that a claim takes, and the only
     // ones that it waits for.
     plan.count(connection, &candidates, claiming).await?;
@@ -119,12 +119,7 @@ pub(super) async fn claim(
         let record = &candidate.loaded.operation;
         let deliveries = by_operation.get(&record.id).map_or(&[][..], Vec::as_slice);
         let named = plan.right_ones(record, deliveries);
-        let predecessor = if takes_part(record) {
-            predecessors.get(&record.id).copied()
-        } else {
-            Some(Predecessor::Finished)
-        };
-        match (named, predecessor) {
+        match (named, candidate.predecessor) {
             (false, _) => plan.ack(record.id),
             (true, None) => plan.busy(record.id),
             (true, Some(predecessor)) => {
@@ -134,7 +129,7 @@ pub(super) async fn claim(
         }
     }
     plan.without_version(connection, unserved).await?;
-    plan.tell(claiming);
+    plan.bounds.tell(claiming);
     plan.write(connection).await
 }
 
@@ -210,9 +205,6 @@ impl Plan {
         Ok(())
     }
 
-    /// Counts the live claims of the tools that bound them, for records that may be claimed now. Nobody
-    /// waits for another worker's count: what it concerns is asked again in a moment, and other
-    /// tools' records are not kept locked meanwhile.
     async fn count(
         &mut self,
         connection: &mut Connection,
@@ -220,66 +212,9 @@ impl Plan {
         claiming: &Claiming,
     ) -> Result<(), StoreError> {
         let records = candidates.iter().filter(|candidate| may_be_claimed(candidate));
-        let tools: BTreeSet<&str> =
-            records.map(|candidate| candidate.loaded.operation.tool.as_str()).collect();
-        for (tool, share) in
-            tools.into_iter().filter_map(|tool| Some((tool, claiming.share(tool)?)))
-        {
-            let bounded = Bounded {
-                places: Places::NONE,
-                live: None,
-                freed_before: share.freed_so_far(),
-                started: false,
-                refused: false,
-            };
-            self.bounded.insert(tool.to_owned(), bounded);
-        }
-        if self.bounded.is_empty() {
-            return Ok(());
-        }
-        let tools: Vec<String> = self.bounded.keys().cloned().collect();
-        let held = store::lock_claims(connection, &tools).await?;
-        let counted = store::live_claims(connection, &held, &claiming.owner).await?;
-        for tool in held {
-            let live = counted.get(&tool).copied().unwrap_or_default();
-            if let (Some(bounded), Some(share)) =
-                (self.bounded.get_mut(&tool), claiming.share(&tool))
-            {
-                bounded.places = Places::left(share.total, live.all());
-                bounded.live = Some(live);
-            }
-        }
+        let tools = records.map(|candidate| candidate.loaded.operation.tool.as_str()).collect();
+        self.bounds = Bounds::count(connection, tools, claiming).await?;
         Ok(())
-    }
-
-    /// Whether the tool has a place left, or does not bound them.
-    fn has_place(&mut self, tool: &str) -> bool {
-        let Some(bounded) = self.bounded.get_mut(tool) else { return true };
-        bounded.refused |= bounded.places.full();
-        !bounded.places.full()
-    }
-
-    /// The same, and takes it. A poll owns no claim and needs none.
-    fn takes_place(&mut self, tool: &str, purpose: Purpose) -> bool {
-        match purpose {
-            Purpose::Poll => return true,
-            Purpose::Send | Purpose::LookUp => {}
-        }
-        let Some(bounded) = self.bounded.get_mut(tool) else { return true };
-        let taken = bounded.places.take();
-        bounded.started |= taken;
-        bounded.refused |= !taken;
-        taken
-    }
-
-    /// Tells the worker's view of each tool. It is a hint: it may be told before the commit.
-    fn tell(&self, claiming: &Claiming) {
-        for (tool, bounded) in &self.bounded {
-            if let Some(share) = claiming.share(tool) {
-                let Bounded { live, freed_before, refused, started, .. } = *bounded;
-                share.counted(live, freed_before, refused, started);
-            }
-        }
     }
 
     /// Whether a delivery names the record by its tenant and key; those that do not are kept.
@@ -299,7 +234,7 @@ impl Plan {
         unserved: &mut Vec<Loaded>,
     ) {
         let asks = candidate.need().asks();
-        let Candidate { loaded, serving, examined } = candidate;
+        let Candidate { loaded, serving, predecessor: _, examined } = candidate;
         let record = &loaded.operation;
         let Some(serving) = serving else {
             if is_free(record, loaded.now) {
@@ -316,9 +251,9 @@ impl Plan {
         let claimant = Claimant { owner: &claiming.owner, alone, downstream_key: &key };
         let id = record.id;
         match decide(record, recomputed, around, loaded.now, &serving.rule, &claimant) {
-            Claim::Run(run) if !self.takes_place(&record.tool, run.purpose) => self.full(id),
+            Claim::Run(run) if !self.bounds.takes_place(&record.tool, run.purpose) => self.full(id),
             // It is not given the worker to itself before there is a place for it.
-            Claim::Alone if !self.has_place(&record.tool) => self.full(id),
+            Claim::Alone if !self.bounds.has_place(&record.tool) => self.full(id),
             Claim::Run(mut run) => {
                 // Folded, the claim is the send's own check; else its mark is.
                 if asks && run.purpose == Purpose::Send && run.ticket.marked {

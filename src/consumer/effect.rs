@@ -16,7 +16,8 @@ use crate::domain::attempt::{Ambiguity, Learned, NotSent};
 use crate::domain::claim::Ticket;
 use crate::domain::evidence::{Blank, Evidence};
 use crate::domain::json::Json;
-use crate::tool::{Attempted, Call, Gate, SendGuard, SendWindow, ServedTool, Tool as _, ToolKind, Serving};
+use crate::serving::Serving;
+use crate::tool::{Attempted, Call, Gate, SendGuard, SendWindow, ServedTool, Tool as _, ToolKind};
 
 /// What the gate of one attempt needs.
 pub(super) struct Guard {

@@ -17,8 +17,8 @@ use crate::domain::attempt::Denial;
 use crate::domain::claim::{Marking, Ticket, mark_sent};
 use crate::domain::json::Json;
 use crate::domain::operation::Token;
+use crate::serving::Serving;
 use crate::store::{self, DatabaseUrl, Link, Loaded, StoreError};
-use crate::tool::Serving;
 
 /// Marks of one transaction, at most.
 const BATCH: usize = 200;

@@ -16,6 +16,7 @@ mod arrived;
 mod around;
 mod batch;
 mod claim;
+mod bounds;
 mod effect;
 mod intake;
 mod lease;

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::share::Share;
 use crate::domain::claim::Purpose;
-use crate::tool::Serving;
+use crate::serving::Serving;
 
 /// How long a tool pauses after 401 or 403: credentials do not come back by hammering.
 const BREAKER_PAUSE: Duration = Duration::from_secs(30);

@@ -19,12 +19,14 @@ use super::refused;
 use super::served::Running;
 use crate::broker::AckHandle;
 use crate::chance;
-use crate::domain::attempt::{Effect, Learned, Response};
+use crate::domain::attempt::Learned;
 use crate::domain::claim::{Purpose, Ticket};
 use crate::domain::evidence::Evidence;
 use crate::domain::rule::AttemptRule;
-use crate::domain::settle::{Settle, answered, decide, unstorable};
-use crate::domain::step::Step;
+use crate::domain::settle::{
+    Settle, answered, decide, told_by_answer, told_by_attempt, unstorable,
+};
+use crate::domain::step::{Step, Trace};
 use crate::store::{self, Connection, DatabaseUrl, Link, Noted, StoreError};
 
 /// Attempts of one transaction, at most.
@@ -149,12 +151,15 @@ impl Settler {
     async fn alone(&mut self, outcome: &Outcome) -> HashSet<Uuid> {
         let (mut whole, mut lean) = (Some(outcome), without_response(outcome));
         let operation_id = outcome.operation;
+        let told = outcome.report.evidence();
         loop {
             let written = match whole.or(lean.as_ref()) {
                 Some(storable) => self.write(&[storable], Vec::new()).await,
                 None => {
                     self.link
-                        .transaction(async |connection| give_up(connection, operation_id).await)
+                        .transaction(async |connection| {
+                            give_up(connection, operation_id, told.clone()).await
+                        })
                         .await
                 }
             };
@@ -289,6 +294,14 @@ impl Report {
         }
     }
 
+    /// What it proves, for the trace alone.
+    fn evidence(&self) -> Option<Trace> {
+        match self {
+            Self::Attempt(learned) => told_by_attempt(learned),
+            Self::Answer(_, evidence) => told_by_answer(evidence),
+        }
+    }
+
     /// What it came to, in a word for the log.
     fn cause(&self) -> &'static str {
         match self {
@@ -316,12 +329,13 @@ impl Report {
 
     /// The same without what it would keep of the answer; `None` when it keeps nothing.
     fn without_response(&self) -> Option<Self> {
-        let lean = |effect: &Effect| Effect { response: Response::Dropped, ..effect.clone() };
         match self {
             Self::Attempt(learned) => match learned {
-                Learned::Applied(effect) => Some(Learned::Applied(lean(effect))),
-                Learned::Already(effect) => Some(Learned::Already(lean(effect))),
-                Learned::Unconfirmed(effect, why) => Some(Learned::Unconfirmed(lean(effect), *why)),
+                Learned::Applied(effect) => Some(Learned::Applied(effect.without_response())),
+                Learned::Already(effect) => Some(Learned::Already(effect.without_response())),
+                Learned::Unconfirmed(effect, why) => {
+                    Some(Learned::Unconfirmed(effect.without_response(), *why))
+                }
                 Learned::NotSent(_)
                 | Learned::NotNow { .. }
                 | Learned::Denied
@@ -331,17 +345,9 @@ impl Report {
                 | Learned::Panicked => None,
             }
             .map(Self::Attempt),
-            Self::Answer(purpose, evidence) => match evidence {
-                Evidence::Found(effect) => Some(Evidence::Found(lean(effect))),
-                Evidence::Unconfirmed(effect, why) => {
-                    Some(Evidence::Unconfirmed(lean(effect), *why))
-                }
-                Evidence::Absent
-                | Evidence::JobFailed
-                | Evidence::JobRuns
-                | Evidence::CannotTell(_) => None,
+            Self::Answer(purpose, evidence) => {
+                evidence.without_response().map(|evidence| Self::Answer(*purpose, evidence))
             }
-            .map(|evidence| Self::Answer(*purpose, evidence)),
         }
     }
 }
@@ -354,9 +360,11 @@ fn without_response(outcome: &Outcome) -> Option<Outcome> {
 async fn give_up(
     connection: &mut Connection,
     operation: Uuid,
+    told: Option<Trace>,
 ) -> Result<HashSet<Uuid>, StoreError> {
     let Locked { rows, busy } = batch::lock(connection, &[operation]).await?;
-    let steps: Vec<Step> = rows.iter().map(|loaded| unstorable(&loaded.operation)).collect();
+    let steps: Vec<Step> =
+        rows.iter().map(|row| unstorable(&row.operation, told.clone())).collect();
     store::write(connection, &steps.iter().collect::<Vec<_>>()).await?;
     Ok(busy)
 }

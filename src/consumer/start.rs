@@ -18,7 +18,8 @@ use crate::broker::AckHandle;
 use crate::domain::attempt::Learned;
 use crate::domain::claim::{Purpose, Ticket};
 use crate::domain::rule::AttemptRule;
-use crate::tool::{Call, Serving, ToolKind};
+use crate::serving::Serving;
+use crate::tool::{Call, ToolKind};
 
 /// A claim on its way to its settle.
 pub(super) struct Begun {

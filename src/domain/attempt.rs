@@ -80,6 +80,14 @@ pub struct Effect {
     pub response: Response,
 }
 
+impl Effect {
+    /// The same proof with nothing kept of the answer.
+    #[must_use]
+    pub fn without_response(&self) -> Self {
+        Self { response: Response::Dropped, ..self.clone() }
+    }
+}
+
 /// The provider's name for the job that it owns: 1 to 1,024 bytes of text without NUL.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Job(String);

@@ -3,66 +3,28 @@
 //! The line that parks a changed payload, the line that stops a second owner and the line that
 //! stops a blind second send each stand here once.
 
+mod mark;
+mod question;
 #[cfg(test)]
 mod tests;
+mod waits;
 
 use std::time::Duration;
 
 use serde_json::json;
-use uuid::Uuid;
 
-use super::attempt::Denial;
 use super::fingerprint::{Material, twin_digest};
-use super::lifecycle::{Event, Next, State, next};
-use super::operation::{DownstreamKey, Lease, Operation, Timestamp, Token, Twin};
-use super::permission::Permission;
+use super::lifecycle::{Event, State};
+use super::operation::{Lease, Operation, Timestamp, Token, Twin};
 use super::reason::Reason;
 use super::recovery::{self, Way};
 use super::rule::{AttemptRule, LOST_CLAIMS_ALONE, LOST_CLAIMS_PARKED, Resend};
 use super::step::{Step, Trace};
-
-/// What the record's own arguments gave under its own contract version, just now.
-#[derive(Debug, Clone, Copy)]
-pub enum Recomputed<'a> {
-    /// They fit the contract; this is their digest.
-    Valid(&'a Material),
-    /// They do not fit the contract, or no request can be built from them.
-    Invalid,
-}
-
-/// What the row lock found of the operations before this one in its ordering key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Predecessor {
-    /// All earlier ones are finished, or there is no order.
-    Finished,
-    /// An earlier one is unfinished, and its row is locked too.
-    Unfinished,
-}
-
-/// What the datastore found of an operation's twins: those of the same tenant, environment, tool and
-/// material arguments.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Twins {
-    /// None stands before it, or the tool holds none.
-    Free,
-    /// This one, older or here first, is unfinished.
-    Behind(Uuid),
-    /// This one has been applied.
-    Applied(Uuid),
-}
-
-/// What stands round a record, read under its row lock.
-#[derive(Debug, Clone, Copy)]
-pub struct Around {
-    /// Of its ordering key.
-    pub predecessor: Predecessor,
-    /// Of its twins.
-    pub twins: Twins,
-    /// Of grants and approvals.
-    pub permission: Permission,
-    /// How long a request for approval waits.
-    pub approval_wait: Duration,
-}
+pub use mark::{Marking, mark_sent};
+use mark::{mark, sent};
+pub use question::{Around, Claimant, Predecessor, Recomputed, Twins};
+pub use waits::TWIN_WAIT;
+use waits::{forbidden, twin, wait_for_order};
 
 /// What an attempt is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,16 +35,6 @@ pub enum Purpose {
     LookUp,
     /// To find out how the provider's job goes.
     Poll,
-}
-
-/// Who asks, and with what.
-pub struct Claimant<'a> {
-    /// The worker's identity, unique to a process start.
-    pub owner: &'a str,
-    /// Nothing else runs beside this operation in the worker.
-    pub alone: bool,
-    /// Makes the key towards the downstream, asked for only if the record has none and needs one.
-    pub downstream_key: &'a dyn Fn() -> DownstreamKey,
 }
 
 /// The decision.
@@ -206,7 +158,7 @@ pub fn decide(
         return Claim::Write(Box::new(park(row, Reason::FingerprintDisagreement, rule)));
     }
     if around.predecessor == Predecessor::Unfinished {
-        return Claim::Write(Box::new(wait_for_order(row, material, rule)));
+        return Claim::Write(Box::new(wait_for_order(row, material, now, rule)));
     }
     // Before the lost claims are judged: what must not be sent again needs no worker to itself, and
     // an open outcome is called unknown, not parked.
@@ -276,81 +228,6 @@ fn follow(row: &Operation, now: Timestamp, rule: &AttemptRule) -> Claim {
     Claim::Run(Box::new(Run { step, purpose: Purpose::Poll, ticket, send_within: None }))
 }
 
-/// Holds a first send back behind its twin, up to [`TWIN_WAIT`]; nothing was sent, so that the same
-/// submission may come again and say that a second effect is meant.
-fn twin(
-    row: &Operation,
-    material: &Material,
-    twins: Twins,
-    now: Timestamp,
-    rule: &AttemptRule,
-) -> Option<Claim> {
-    let released = row.twin.as_ref().is_some_and(|twin| twin.released);
-    if row.may_have_been_sent() || released {
-        return None;
-    }
-    let (other, over) = match twins {
-        Twins::Free => return None,
-        Twins::Behind(other) => (other, row.state == State::Held && now >= row.due_at),
-        Twins::Applied(other) => (other, true),
-    };
-    if over {
-        let step = rejected(identified(taken(row, rule), material, rule), Reason::SuspectedTwin);
-        return Some(Claim::Write(Box::new(behind(step, other))));
-    }
-    if row.state == State::Held {
-        let same = row.twin.as_ref().and_then(|twin| twin.held_behind) == Some(other);
-        let moved = || Claim::Write(Box::new(behind(Step::from(row), other)));
-        return Some(if same { Claim::Leave(Leave::Held) } else { moved() });
-    }
-    let held = Trace::with("held", json!({ "older_operation_id": other }));
-    let mut step = identified(taken(row, rule), material, rule)
-        .moved(Event::Hold, Some(Reason::SuspectedTwin))
-        .traced(held);
-    step.record.due_at = now.after(TWIN_WAIT);
-    Some(Claim::Write(Box::new(behind(step, other))))
-}
-
-/// How long an operation is held behind a twin that does not end.
-pub const TWIN_WAIT: Duration = Duration::from_hours(24);
-
-fn behind(mut step: Step, other: Uuid) -> Step {
-    if let Some(twin) = &mut step.record.twin {
-        twin.held_behind = Some(other);
-    }
-    // The next wake-up is for another one's end.
-    step.record.sweeps = 0;
-    step
-}
-
-/// What is written instead of a send that is not allowed. An operation that may have been sent is
-/// never called rejected for it: nothing is sent, and finding out goes on.
-fn forbidden(
-    row: &Operation,
-    material: &Material,
-    around: &Around,
-    now: Timestamp,
-    rule: &AttemptRule,
-) -> Option<Step> {
-    let reason = match around.permission {
-        Permission::Allowed => return None,
-        Permission::NeedsApproval => Reason::AwaitingApproval,
-        Permission::Denied(denial) => denial.reason(),
-    };
-    if row.may_have_been_sent() {
-        return Some(lose_track(row, reason, now, rule));
-    }
-    if let Permission::Denied(_) = around.permission {
-        return Some(rejected(identified(taken(row, rule), material, rule), reason));
-    }
-    let mut step = identified(going_on(row, rule), material, rule)
-        .moved(Event::AskApproval, Some(reason))
-        .traced(Trace::with("in_flight", json!({ "reason": reason.code() })));
-    step.record.due_at = now.after(around.approval_wait);
-    step.asks_approval = true;
-    Some(step)
-}
-
 /// Takes the record from whoever had it. The new token fences an owner that lost its lease: only
 /// proof is accepted from it now.
 fn taken(row: &Operation, rule: &AttemptRule) -> Step {
@@ -377,6 +254,16 @@ fn going_on(row: &Operation, rule: &AttemptRule) -> Step {
     if row.state == State::Held { step.moved(Event::Release, None) } else { step }
 }
 
+/// No twin stands before it: from now on it is held behind nobody, and its twins are held behind it.
+/// Only so can nobody wait for somebody who waits for them.
+fn passing(mut step: Step) -> Step {
+    if let Some(twin) = &mut step.record.twin {
+        twin.released = true;
+        twin.held_behind = None;
+    }
+    step
+}
+
 /// Asks about an operation that may have been sent, under a claim of its own: what is found out
 /// may lead to another send.
 fn look_up(
@@ -386,7 +273,7 @@ fn look_up(
     rule: &AttemptRule,
     claimant: &Claimant<'_>,
 ) -> Run {
-    let mut step = identified(going_on(row, rule), material, rule)
+    let mut step = passing(identified(going_on(row, rule), material, rule))
         .moved(Event::Claim, row.reason)
         .traced(Trace::with("claimed", json!({ "to": "look_up" })));
     let record = &mut step.record;
@@ -408,7 +295,7 @@ fn run(
     claimant: &Claimant<'_>,
 ) -> Run {
     let fold = rule.marks_in_claim();
-    let mut step = identified(going_on(row, rule), material, rule)
+    let mut step = passing(identified(going_on(row, rule), material, rule))
         .moved(if fold { Event::ClaimAndSend } else { Event::Claim }, None)
         .traced(Trace::new("claimed"));
     let record = &mut step.record;
@@ -434,62 +321,6 @@ fn run(
     let window_end = rule.window_end(&step.record).filter(|_| ticket.is_resend());
     let send_within = window_end.map(|end| end.since(now));
     Run { step, purpose: Purpose::Send, ticket, send_within }
-}
-
-/// What becomes of a mark that is asked for.
-#[derive(Debug)]
-pub enum Marking {
-    /// Write this; then the first byte may go.
-    Write(Box<Step>),
-    /// The claim is not this owner's any more, or its lease ran out and another may take it at any
-    /// moment.
-    Lost,
-    /// The database says now that it may not be sent.
-    Forbidden(Denial),
-}
-
-/// Marks a claimed record as sent, under its token, if the grants and approvals of this very
-/// transaction still allow it.
-///
-/// A record that this owner marked before stays as it is, so that a mark whose commit was not
-/// answered may be asked for again.
-#[must_use]
-pub fn mark_sent(
-    row: &Operation,
-    ticket: &Ticket,
-    permission: Permission,
-    now: Timestamp,
-) -> Marking {
-    if row.token != ticket.token || !row.leased_at(now) {
-        return Marking::Lost;
-    }
-    match permission {
-        Permission::Allowed => {}
-        // It was allowed at the claim: the approval is not there any more.
-        Permission::NeedsApproval => return Marking::Forbidden(Denial::ApprovalWithdrawn),
-        Permission::Denied(denial) => return Marking::Forbidden(denial),
-    }
-    match next(row.state, Event::MarkSent) {
-        Next::To(_) => {
-            let mut step =
-                Step::from(row).moved(Event::MarkSent, None).traced(sent(row.may_have_been_sent()));
-            step.record.lease = row.lease.clone();
-            mark(&mut step.record, now);
-            Marking::Write(Box::new(step))
-        }
-        Next::Stay => Marking::Write(Box::new(Step::from(row))),
-        Next::Conflict | Next::Refused(_) => Marking::Lost,
-    }
-}
-
-fn mark(record: &mut Operation, now: Timestamp) {
-    record.first_sent_at = record.first_sent_at.or(Some(now));
-    record.key_first_used_at = record.key_first_used_at.or(Some(now));
-    record.attempts = record.attempts.saturating_add(1);
-}
-
-fn sent(again: bool) -> Trace {
-    if again { Trace::with("sent", json!({ "again": true })) } else { Trace::new("sent") }
 }
 
 fn lease_lost(row: &Operation) -> Trace {
@@ -525,23 +356,6 @@ fn refuse_arguments(row: &Operation, now: Timestamp, rule: &AttemptRule) -> Step
     } else {
         reject_taken(row, reason, rule)
     }
-}
-
-/// Stays queued, marked as waiting, under the predecessor's row lock: the settle of the predecessor
-/// needs that lock and then finds the mark.
-fn wait_for_order(row: &Operation, material: &Material, rule: &AttemptRule) -> Step {
-    // A predecessor that was opened again, or contradicted, can come before one that lost its
-    // worker: without its dead lease, recovery does not ask for it again and again.
-    let was_claimed = row.lease.is_some() || matches!(row.state, State::Claimed | State::Sent);
-    let step =
-        if was_claimed { taken(row, rule).moved(Event::Schedule, None) } else { Step::from(row) };
-    let mut step = identified(step, material, rule)
-        .traced(Trace::with("in_flight", json!({ "reason": Reason::WaitingForOrder.code() })));
-    step.record.reason = Some(recovery::kept_or(row, Reason::WaitingForOrder));
-    if let Some(order) = &mut step.record.order {
-        order.waiting = true;
-    }
-    step
 }
 
 fn reject_taken(row: &Operation, reason: Reason, rule: &AttemptRule) -> Step {

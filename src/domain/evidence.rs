@@ -20,6 +20,20 @@ pub enum Evidence {
     CannotTell(Blank),
 }
 
+impl Evidence {
+    /// The same with nothing kept of the answer; `None` when it keeps nothing.
+    #[must_use]
+    pub fn without_response(&self) -> Option<Self> {
+        match self {
+            Self::Found(effect) => Some(Self::Found(effect.without_response())),
+            Self::Unconfirmed(effect, why) => {
+                Some(Self::Unconfirmed(effect.without_response(), *why))
+            }
+            Self::Absent | Self::JobFailed | Self::JobRuns | Self::CannotTell(_) => None,
+        }
+    }
+}
+
 /// Why a question was not answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Blank {

@@ -165,9 +165,10 @@ pub struct ProviderJob {
 pub struct Twin {
     /// Digest of tenant, environment, tool and material arguments.
     pub digest: String,
-    /// The older one that it was held behind last.
+    /// The one that it is held behind, or was rejected for.
     pub held_behind: Option<Uuid>,
-    /// An operator let it go on.
+    /// Nothing holds it back any more: at a claim no twin stood before it, or an operator said so.
+    /// Those that wait are held behind it, whatever their age.
     pub released: bool,
 }
 

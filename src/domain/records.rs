@@ -65,6 +65,8 @@ pub(super) fn lookup() -> LookupRule {
         visible_after: 10 * SECOND,
         when_absent: AbsentRule::Resend,
         by_key: true,
+        by_receipt: false,
+        by_job: false,
     }
 }
 

@@ -140,9 +140,12 @@ pub fn reconcile(
     let mut step = Step::from(row);
     // This very write moves the record's last change.
     step.record.may_act_until(attempts_over(row, rule));
-    let alone = row.job.as_ref().is_some_and(|job| job.alone);
-    if *evidence == Evidence::JobFailed && alone && !contradicted(row) {
-        return write(ended(step, Reason::JobFailed));
+    let failed =
+        row.job.as_ref().filter(|_| *evidence == Evidence::JobFailed && !contradicted(row));
+    match failed {
+        Some(job) if job.alone => return write(ended(step, Reason::JobFailed, "job_failed")),
+        Some(_) => step = without_job(step),
+        None => {}
     }
     let next = match meaning(row, evidence, asked.at, rule) {
         // A person weighs it: nothing that is asked takes it away.
@@ -151,12 +154,14 @@ pub fn reconcile(
         Meaning::ProvedAbsent => {
             return write(match rule.lookup.map(|lookup| lookup.when_absent) {
                 Some(AbsentRule::Operator) | None => for_a_person(step),
-                Some(AbsentRule::Resend) => ended(step, after_absence(row)),
+                Some(AbsentRule::Resend) => ended(step, after_absence(row), "absent"),
             });
         }
         Meaning::TooEarly(over) => Some(over),
         Meaning::Nothing(_) => Some(now),
     };
+    let in_doubt = row.reason == Some(Reason::PostconditionUnreachable);
+    let next = next.filter(|_| in_doubt || rule.can_look_up(&step.record));
     step.record.lookups = row.lookups.saturating_add(1);
     let wait = retry::delay(rule, step.record.lookups, asked.jitter);
     let since = row.unresolved_since.unwrap_or(row.opened_at);
@@ -190,10 +195,8 @@ fn meaning(row: &Operation, evidence: &Evidence, asked: Timestamp, rule: &Attemp
     match (evidence, rule.lookup) {
         // A provider that has the job may make the effect at any time.
         (Evidence::Absent, _) if row.job.is_some() => Meaning::Nothing("job_runs"),
-        // An attempt that nobody answered may have begun a job, which outlasts every margin.
-        (Evidence::Absent, _) if rule.poll.is_some() => Meaning::Nothing("job_may_run"),
         (Evidence::Absent, Some(lookup)) if lookup.authoritative => {
-            let over = visible(attempts_over(row, rule), lookup, rule);
+            let over = visible(work_over(row, rule), lookup, rule);
             if asked >= over { Meaning::ProvedAbsent } else { Meaning::TooEarly(over) }
         }
         (Evidence::Absent, _) => Meaning::Nothing("absent_without_authority"),
@@ -210,6 +213,14 @@ fn meaning(row: &Operation, evidence: &Evidence, asked: Timestamp, rule: &Attemp
 pub(super) fn attempts_over(row: &Operation, rule: &AttemptRule) -> Timestamp {
     let guess = || row.updated_at.after(rule.timeout).after(rule.stall_margin);
     row.attempts_over_at.unwrap_or_else(guess)
+}
+
+/// When nothing that an attempt so far has set going can make an effect any more. An answer that was
+/// lost, or that named no job, may have left a job behind that nobody can ask about: it has the time
+/// that the contract gives to jobs.
+fn work_over(row: &Operation, rule: &AttemptRule) -> Timestamp {
+    let over = attempts_over(row, rule);
+    rule.poll.map_or(over, |poll| over.after(poll.give_up).after(rule.margin))
 }
 
 /// When an effect made until `over` can be seen. The time between is measured by a clock that may
@@ -255,12 +266,19 @@ fn absent(mut step: Step, now: Timestamp, rule: &AttemptRule) -> Step {
 
 /// An unknown record of which it is proved that nothing was done. It is not sent by itself: people
 /// were told that the effect may exist, and one of them may have made it by hand meanwhile.
-fn ended(mut step: Step, reason: Reason) -> Step {
-    step = step.traced(reconciled("absent"));
+fn ended(mut step: Step, reason: Reason, found: &'static str) -> Step {
+    step = step.traced(reconciled(found));
     step.record.nothing_was_done();
     step.record.token = step.record.token.next();
     let settled = json!({ "status": "failed_permanent", "reason": reason.code() });
     step.moved(Event::ProveAbsent, Some(reason)).traced(Trace::with("settled", settled))
+}
+
+/// The provider's job failed, and an earlier attempt is unproved: that one is what is left to ask
+/// about. The job's name stays in the trace.
+pub(super) fn without_job(mut step: Step) -> Step {
+    step.record.job = None;
+    step.traced(Trace::with("polled", json!({ "job": "failed" })))
 }
 
 /// Absent, and the contract wants a person to decide whether the effect is made.

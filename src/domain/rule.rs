@@ -42,6 +42,10 @@ pub struct LookupRule {
     pub when_absent: AbsentRule,
     /// It asks by our key, so that nothing can be asked where the key is not known.
     pub by_key: bool,
+    /// It asks by the effect's receipt, likewise.
+    pub by_receipt: bool,
+    /// It asks by the provider's job, likewise.
+    pub by_job: bool,
 }
 
 /// How a provider's job is followed.
@@ -109,8 +113,17 @@ impl AttemptRule {
     /// Whether there is somebody to ask about an operation that may have been sent.
     #[must_use]
     pub fn can_look_up(&self, operation: &Operation) -> bool {
-        let known = |lookup: LookupRule| !lookup.by_key || operation.downstream_key.is_some();
-        self.lookup.is_some_and(known) || (self.poll.is_some() && operation.job.is_some())
+        self.can_find(operation) || (self.poll.is_some() && operation.job.is_some())
+    }
+
+    /// Whether the effect itself can be looked for: there is a look-up, and what it asks by is known.
+    #[must_use]
+    pub fn can_find(&self, operation: &Operation) -> bool {
+        self.lookup.is_some_and(|lookup| {
+            (!lookup.by_key || operation.downstream_key.is_some())
+                && (!lookup.by_receipt || operation.effect_reference.is_some())
+                && (!lookup.by_job || operation.job.is_some())
+        })
     }
 
     /// Until when a send may begin, so that the downstream still knows our key at the end of the
@@ -182,13 +195,16 @@ impl AttemptRule {
 
 impl LookupRule {
     fn of(lookup: &Lookup) -> Self {
+        let http = lookup.http.as_ref();
+        let asks = |by| http.is_some_and(|http| http.call.placeholders().contains(&&by));
         Self {
             authoritative: lookup.authoritative,
             visible_after: lookup.visible_after,
             when_absent: lookup.when_absent,
-            by_key: lookup.http.as_ref().is_none_or(|request| {
-                request.call.placeholders().contains(&&Placeholder::IdempotencyKey)
-            }),
+            // What a tool's code asks by, only the code knows: all of them ask by the key.
+            by_key: http.is_none() || asks(Placeholder::IdempotencyKey),
+            by_receipt: asks(Placeholder::Receipt),
+            by_job: asks(Placeholder::Job),
         }
     }
 }

@@ -29,6 +29,15 @@ impl Trace {
     }
 }
 
+/// Which of the twins that are held an end wakes. Each is asked again at its own claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wakes {
+    /// The oldest: there was no effect.
+    Next,
+    /// All: there was an effect, and they end with it.
+    All,
+}
+
 /// One write: applied as a whole in the transaction that read the record, or not at all.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Step {
@@ -46,7 +55,7 @@ pub struct Step {
     pub frees_order: bool,
     /// A request for a person's approval is written with it.
     pub asks_approval: bool,
-    /// The record ended, or is set aside for good: the next of its twins may go.
+    /// The record ended, and may have twins that wait: [`Step::wakes`] says for whom that is news.
     pub frees_twins: bool,
     /// The record came to an ending that it announces by a result event.
     pub announces: bool,
@@ -111,6 +120,17 @@ impl Step {
         }
     }
 
+    /// Which of the record's twins its end wakes, where [`Step::frees_twins`] says that it ended.
+    #[must_use]
+    pub fn wakes(&self) -> Wakes {
+        match self.record.reason {
+            // It existed, and a person undid it: that it shall be made again is a new decision.
+            Some(Reason::Compensated) => Wakes::All,
+            Some(_) | None if self.record.state == State::Applied => Wakes::All,
+            Some(_) | None => Wakes::Next,
+        }
+    }
+
     /// Publishes the record when it is due at `at`.
     #[must_use]
     pub fn published(mut self, at: Timestamp) -> Self {
@@ -126,6 +146,23 @@ impl Step {
 mod tests {
     use super::*;
     use crate::domain::records::operation;
+
+    /// An end without an effect is news for the oldest that waits, one with an effect for all.
+    #[test]
+    fn an_end_wakes_whom_it_concerns() {
+        let check = |state: State, reason: Option<Reason>, expected: Wakes| {
+            let step = Step::from(&Operation { reason, ..operation(state) });
+            assert_eq!(step.wakes(), expected, "{state:?} {reason:?}");
+        };
+        check(State::Applied, None, Wakes::All);
+        check(State::Applied, Some(Reason::Conflict), Wakes::All);
+        check(State::FailedPermanent, Some(Reason::Compensated), Wakes::All);
+        check(State::FailedPermanent, Some(Reason::Refused), Wakes::Next);
+        check(State::FailedPermanent, Some(Reason::ResolvedNotApplied), Wakes::Next);
+        check(State::Rejected, Some(Reason::NotAuthorized), Wakes::Next);
+        // Who waited behind a waiting one, and came too late to end with what ended that.
+        check(State::Rejected, Some(Reason::SuspectedTwin), Wakes::Next);
+    }
 
     /// Each ending is announced once, when the record comes to it: not by staying there, not the
     /// tombstone, and by no record whose contract does not want it.

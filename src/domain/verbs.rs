@@ -53,7 +53,9 @@ pub fn retry(
     if row.leased_at(now) {
         return Err("a worker owns it; wait for its lease");
     }
-    if row.state == State::Unknown && can_look_up {
+    // Where the effect is known and only its postcondition is in doubt, that can be asked always.
+    let in_doubt = row.reason == Some(Reason::PostconditionUnreachable);
+    if row.state == State::Unknown && (can_look_up || in_doubt) {
         let mut step = Step::from(row).traced(resolved("look_up", by));
         step.record.lookups = 0;
         step.record.next_lookup_at = Some(now);
@@ -86,7 +88,7 @@ pub fn reopen(row: &Operation, now: Timestamp, by: &Person) -> Result<Step, &'st
     record.lost_claims = 0;
     record.lookups = 0;
     record.job = None;
-    // A person's word for its former life; this one is younger than others of its twins.
+    // What let it go belongs to its former life; now it is younger than others of its twins.
     if let Some(twin) = &mut record.twin {
         twin.held_behind = None;
         twin.released = false;

@@ -3,6 +3,7 @@
 //! The other door is the SQL function `oncebox.submit`; both go through the same insert and give the
 //! same envelope. Later releases add HTTP and webhooks here.
 
+mod candidate;
 mod contracts;
 mod error;
 pub mod results;

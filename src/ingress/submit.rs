@@ -29,13 +29,12 @@
 
 use std::collections::{HashMap, HashSet};
 
-use serde_json::json;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
+use super::candidate::Candidate;
 use super::contracts::{Contracts, Fitting};
 use super::{Submission, SubmitError, results};
-use crate::domain::fingerprint::twin_digest;
 use crate::domain::json::JsonLimits;
 use crate::domain::key::{KeyPolicy, OperationKey};
 use crate::domain::lifecycle::State;
@@ -63,42 +62,6 @@ impl Default for Publisher {
 
 /// What the registry said in one pass: (tool, version named) to the version that counts.
 type Versions<'a> = HashMap<(&'a str, Option<&'a str>), Option<String>>;
-
-/// A submission that may be written, and its place in the caller's list.
-struct Candidate<'a> {
-    place: usize,
-    submission: &'a Submission,
-    key: OperationKey,
-}
-
-impl Candidate<'_> {
-    /// The row that it would be under the contract that it fits.
-    fn row(&self, Fitting { contract, examined }: &Fitting) -> NewOperation {
-        let (submission, contract) = (self.submission, &contract.contract);
-        let digest = || {
-            let Submission { tenant, environment, tool, .. } = submission;
-            twin_digest(tenant, environment, tool, &examined.material.digests)
-        };
-        NewOperation {
-            id: Uuid::now_v7(),
-            tenant: submission.tenant.clone(),
-            environment: submission.environment.clone(),
-            key: self.key.as_str().to_owned(),
-            tool: submission.tool.clone(),
-            tool_version: contract.version.to_string(),
-            fingerprint: examined.material.fingerprint.as_str().to_owned(),
-            digests: json!(examined.material.digests).to_string(),
-            arguments: submission.arguments.clone(),
-            metadata: submission.metadata.clone(),
-            actor: submission.actor.clone(),
-            ordering_key: submission.ordering_key.clone(),
-            not_before: submission.not_before,
-            distinct_from: submission.distinct_from.clone(),
-            traceparent: submission.traceparent.clone(),
-            twin_digest: contract.twins.hold.then(digest),
-        }
-    }
-}
 
 /// A submission held against the record that stands under its key.
 struct Compared {
@@ -281,7 +244,8 @@ impl Publisher {
             None
         };
         // A suspected twin comes again only with the application's word that a second effect is meant.
-        let meant = twin_of.is_none() || twin_of == candidate.submission.distinct_from;
+        let meant = record.reason != Some(Reason::SuspectedTwin)
+            || (twin_of.is_some() && twin_of == candidate.submission.distinct_from);
         if never_sent && meant {
             return self.reopen(connection, candidate, loaded, compared).await;
         }

@@ -13,9 +13,10 @@ use crate::contract_file;
 use crate::domain::contract::{Contract, duration_text};
 use crate::domain::key::OperationKey;
 use crate::domain::operation::{Operation, Timestamp};
+use crate::domain::outcome::{Asked, Envelope};
 use crate::domain::reason::Reason;
 use crate::domain::rule::AttemptRule;
-use crate::store::{self, Connection, Responsible, StoreError, Which};
+use crate::store::{self, Connection, Loaded, Responsible, StoreError, Which};
 
 /// Reads an operation's id or its whole key; the key names its tenant.
 pub(super) fn which(text: &str) -> Result<Which, Failure> {
@@ -44,6 +45,19 @@ pub(super) fn time_text(at: OffsetDateTime) -> String {
 pub(super) fn moment(at: Timestamp) -> String {
     let micros = i128::from(at.0 - at.0.rem_euclid(1000));
     OffsetDateTime::from_unix_timestamp_nanos(micros * 1000).map(time_text).unwrap_or_default()
+}
+
+/// The envelope as whoever looks sees it, without `response`; a suspected twin names the older key.
+pub(super) async fn envelope(
+    connection: &mut Connection,
+    loaded: &Loaded,
+) -> Result<Envelope, StoreError> {
+    let operation = &loaded.operation;
+    let envelope = Envelope::of(operation, Asked::ByLook, loaded.now).without_response();
+    if operation.reason != Some(Reason::SuspectedTwin) {
+        return Ok(envelope);
+    }
+    Ok(envelope.behind(store::held_behind_key(connection, operation.id).await?))
 }
 
 /// `status`, and while pending `phase`.
@@ -94,6 +108,7 @@ pub(super) fn fields(operation: &Operation) -> Vec<(&'static str, Value)> {
         ("provider_job", json!(operation.job.as_ref().map(|job| job.id.as_str()))),
         ("accepted_at", json!(operation.job.as_ref().map(|job| moment(job.accepted_at)))),
         ("held_behind", json!(operation.twin.as_ref().and_then(|twin| twin.held_behind))),
+        ("twin_released", json!(operation.twin.as_ref().is_some_and(|twin| twin.released))),
         ("attempts_over_at", json!(operation.attempts_over_at.map(moment))),
         ("unresolved_since", json!(operation.unresolved_since.map(moment))),
         ("lookups", json!(operation.lookups)),

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use sqlx::Row as _;
 use sqlx::postgres::PgConnection;
 use sqlx::types::time::OffsetDateTime;
-use sqlx::Row as _;
 
 use super::StoreError;
 use super::row::{self, Loaded, operation_columns};

@@ -175,16 +175,11 @@ pub async fn write(connection: &mut PgConnection, steps: &[&Step]) -> Result<(),
     let asking: Vec<Uuid> =
         steps.iter().filter(|step| step.asks_approval).map(|step| step.record.id).collect();
     super::approvals::request(connection, &asking).await?;
-    let twins: Vec<&str> = steps
-        .iter()
-        .filter(|step| step.frees_twins)
-        .filter_map(|step| step.record.twin.as_ref().map(|twin| twin.digest.as_str()))
-        .collect();
-    super::outbox::enqueue_held_twins(connection, &twins).await
+    super::twins::wake(connection, steps).await
 }
 
 /// Gives locked records the next numbers of their ordering keys, under the lock that makes numbers
-/// follow commits.
+/// follow commits. Their age follows the number: twins go by age, and must not wait across.
 async fn renumber(connection: &mut PgConnection, ids: &[Uuid]) -> Result<(), StoreError> {
     if ids.is_empty() {
         return Ok(());
@@ -198,7 +193,7 @@ async fn renumber(connection: &mut PgConnection, ids: &[Uuid]) -> Result<(), Sto
     .execute(&mut *connection)
     .await?;
     sqlx::query(
-        "update oncebox.operations o set order_number = nextval('oncebox.order_numbers'), \
+        "update oncebox.operations o set order_number = nextval('oncebox.order_numbers'), opened_at = clock_timestamp(), \
            waiting_for_order = false, order_released = false where o.operation_id = any($1)",
     )
     .bind(ids)
@@ -279,56 +274,6 @@ async fn update(connection: &mut PgConnection, steps: &[&Step]) -> Result<u64, S
     .execute(connection)
     .await?;
     Ok(done.rows_affected())
-}
-
-/// Extends the leases of claims that still stand, to `lease` from now.
-///
-/// Takes `for no key update skip locked`. An id that is missing from the answer was *not renewed*,
-/// which is not *lost*: its row may be locked just now. [`lost`] tells.
-///
-/// # Errors
-/// Nothing was renewed.
-pub async fn renew(
-    connection: &mut PgConnection,
-    claims: &[(Uuid, i64)],
-    lease: std::time::Duration,
-) -> Result<HashSet<Uuid>, StoreError> {
-    let (ids, epochs): (Vec<Uuid>, Vec<i64>) = claims.iter().copied().unzip();
-    let renewed = sqlx::query_scalar(
-        "update oncebox.operations o set lease_until = clock_timestamp() + make_interval(secs => $3) \
-         from (select l.operation_id from oncebox.operations l join unnest($1::uuid[], $2::bigint[]) as c(id, epoch) \
-                 on l.operation_id = c.id and l.claim_epoch = c.epoch \
-               where l.phase in ('claimed', 'sent') order by l.operation_id for no key update of l skip locked) f \
-         where o.operation_id = f.operation_id returning o.operation_id",
-    )
-    .bind(&ids)
-    .bind(&epochs)
-    .bind(lease.as_secs_f64())
-    .fetch_all(connection)
-    .await?;
-    Ok(renewed.into_iter().collect())
-}
-
-/// Which of `claims` are certainly not their owner's any more: the row has another epoch, or none
-/// of the phases of a claim. Takes no lock.
-///
-/// # Errors
-/// Nothing is known.
-pub async fn lost(
-    connection: &mut PgConnection,
-    claims: &[(Uuid, i64)],
-) -> Result<Vec<Uuid>, StoreError> {
-    let (ids, epochs): (Vec<Uuid>, Vec<i64>) = claims.iter().copied().unzip();
-    let lost = sqlx::query_scalar(
-        "select c.id from unnest($1::uuid[], $2::bigint[]) as c(id, epoch) \
-         left join oncebox.operations o on o.operation_id = c.id and o.claim_epoch = c.epoch and o.phase in ('claimed', 'sent') \
-         where o.operation_id is null",
-    )
-    .bind(&ids)
-    .bind(&epochs)
-    .fetch_all(connection)
-    .await?;
-    Ok(lost)
 }
 
 /// Names one operation.

@@ -131,28 +131,6 @@ pub(super) async fn enqueue_next_in_order(
     Ok(())
 }
 
-/// Writes a message for each operation that is held back with one of these twin digests: one of its
-/// twins has ended, and its own claim decides again. Bounded: what is left out is found by the sweep.
-pub(super) async fn enqueue_held_twins(
-    connection: &mut PgConnection,
-    digests: &[&str],
-) -> Result<(), StoreError> {
-    if digests.is_empty() {
-        return Ok(());
-    }
-    sqlx::query(
-        "insert into oncebox.outbox (id, queue, tenant_id, operation_id, operation_key, traceparent, due_at) \
-         select oncebox.new_id(), h.tool_name, h.tenant_id, h.operation_id, h.operation_key, h.traceparent, clock_timestamp() \
-         from oncebox.operations h \
-         where h.twin_digest = any($1) and h.status = 'pending' and h.phase = 'held' \
-         order by h.opened_at, h.operation_id limit 100",
-    )
-    .bind(digests)
-    .execute(connection)
-    .await?;
-    Ok(())
-}
-
 /// A row that this relay may publish until its lease ends.
 #[derive(Debug, Clone)]
 pub struct Taken {

@@ -31,7 +31,7 @@ pub struct PutBack {
 /// The transaction is to be rolled back.
 pub async fn put_back(connection: &mut PgConnection, lost: &PutBack) -> Result<bool, StoreError> {
     let marked = sqlx::query(
-        "update oncebox.operations o set operation_id = $2, reason = $6, \
+        "update oncebox.operations o set operation_id = $2, reason = $6, twin_released = o.twin_digest is not null, \
            first_sent_at = coalesce(to_timestamp($3), 'epoch'), \
            key_first_used_at = coalesce(to_timestamp($3), 'epoch'), \
            downstream_key = $4, downstream_key_id = $5, updated_at = clock_timestamp() \

@@ -5,9 +5,9 @@ use sqlx::postgres::PgRow;
 use time::{OffsetDateTime, PrimitiveDateTime};
 
 use super::StoreError;
+use crate::domain::attempt::Job;
 use crate::domain::fingerprint::Fingerprint;
 use crate::domain::lifecycle::State;
-use crate::domain::attempt::Job;
 use crate::domain::operation::{
     DownstreamKey, Lease, Operation, Order, ProviderJob, Timestamp, Token, Twin,
 };
@@ -92,22 +92,6 @@ pub(super) fn operation(row: &PgRow) -> Result<Operation, StoreError> {
         }),
         (Some(_) | None, _) => None,
     };
-    let job = match (row.try_get("provider_job")?, when(row, "accepted_at")?) {
-        (Some::<String>(id), Some(accepted_at)) => Some(ProviderJob {
-            id: Job::new(id).ok_or(StoreError::Unreadable("provider_job"))?,
-            accepted_at,
-            alone: row.try_get("job_alone")?,
-        }),
-        (Some(_) | None, _) => None,
-    };
-    let twin = match row.try_get("twin_digest")? {
-        Some(digest) => Some(Twin {
-            digest,
-            held_behind: row.try_get("held_behind")?,
-            released: row.try_get("twin_released")?,
-        }),
-        None => None,
-    };
     Ok(Operation {
         id: row.try_get("operation_id")?,
         tenant: row.try_get("tenant_id")?,
@@ -135,11 +119,11 @@ pub(super) fn operation(row: &PgRow) -> Result<Operation, StoreError> {
         queued_at: moment(row, "queued_at")?,
         sweeps: count(row, "sweeps")?,
         order,
-        job,
+        job: job(row)?,
         lookups: count(row, "lookups")?,
         next_lookup_at: when(row, "next_lookup_at")?,
         unresolved_since: when(row, "unresolved_since")?,
-        twin,
+        twin: twin(row)?,
         actor: row.try_get("actor")?,
         effect_reference: row.try_get("effect_reference")?,
         response: row.try_get("response_json")?,
@@ -148,4 +132,17 @@ pub(super) fn operation(row: &PgRow) -> Result<Operation, StoreError> {
         traceparent: row.try_get("traceparent")?,
         updated_at: moment(row, "updated_at")?,
     })
+}
+
+fn job(row: &PgRow) -> Result<Option<ProviderJob>, StoreError> {
+    let accepted = (row.try_get::<Option<String>, _>("provider_job")?, when(row, "accepted_at")?);
+    let (Some(id), Some(accepted_at)) = accepted else { return Ok(None) };
+    let id = Job::new(id).ok_or(StoreError::Unreadable("provider_job"))?;
+    Ok(Some(ProviderJob { id, accepted_at, alone: row.try_get("job_alone")? }))
+}
+
+fn twin(row: &PgRow) -> Result<Option<Twin>, StoreError> {
+    let Some(digest) = row.try_get("twin_digest")? else { return Ok(None) };
+    let (held_behind, released) = (row.try_get("held_behind")?, row.try_get("twin_released")?);
+    Ok(Some(Twin { digest, held_behind, released }))
 }

@@ -12,13 +12,14 @@ use uuid::Uuid;
 
 use super::StoreError;
 use super::row::{database_time, timestamp};
+use super::twins::{applied_meanwhile, goes_before, waits_before};
 use crate::domain::operation::Timestamp;
 
 /// What every published record gets; `f` is the locked record.
 macro_rules! publish {
-    ($found:literal) => {
+    ($($found:expr),+) => {
         concat!(
-            "with found as materialized (", $found, "), counted as ( \
+            "with found as materialized (", $($found,)+ "), counted as ( \
                 update oncebox.operations o set queued_at = clock_timestamp(), sweeps = o.sweeps + 1 \
                 from found f where o.operation_id = f.operation_id) \
              insert into oncebox.outbox (id, queue, tenant_id, operation_id, operation_key, traceparent, due_at) \
@@ -142,8 +143,9 @@ pub async fn publish_waiters(
 }
 
 /// Publishes what waits for a date and not for a worker, when the date has come: a job's poll, an
-/// unanswered request for approval, a twin held long enough. Also twins whose wake-up was lost: those
-/// held behind one that has ended. `least_age_seconds` is how long its own message may take.
+/// unanswered request for approval, a twin held long enough. Also twins whose wake-up was lost, or
+/// was one too many at once: nobody stands before them, or one was applied. `least_age_seconds` is how
+/// long its own message may take.
 ///
 /// # Errors
 /// Nothing was published, or after a lost answer perhaps once.
@@ -156,8 +158,10 @@ pub async fn publish_dated(
         "select o.* from oncebox.operations o \
          where o.phase in ('held', 'awaiting_approval', 'accepted') \
            and (o.due_at < now() - make_interval(secs => $1) \
-                or (o.phase = 'held' and not exists (select from oncebox.operations t \
-                      where t.operation_id = o.held_behind and t.status in ('pending', 'unknown')))) \
+                or (o.phase = 'held' and ( \
+                      (not exists (select from oncebox.operations p where ", goes_before!(), ") \
+                       and not exists (select from oncebox.operations p where ", waits_before!(), ")) \
+                      or exists (select from oncebox.operations p where ", applied_meanwhile!(), ")))) \
            and (o.queued_at < now() - make_interval(secs => $1) or o.queued_at > now()) \
            and (o.sweeps = 0 or o.queued_at < now() - interval '1 minute' * (2 ^ least(o.sweeps, 12))) \
            and not exists (select from oncebox.outbox x where x.operation_id = o.operation_id and x.event_routing is null) \

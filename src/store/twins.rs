@@ -1,15 +1,55 @@
 //! Twins: operations of one digest, of which one goes at a time.
+//!
+//! The digest's row in `twins` is a lock and nothing more. Who asks for its twins holds it until its
+//! decision is committed, and so does who ends: no claim misses another's, and no end misses who is
+//! held. What counts stands in the records: who goes has `twin_released`, who waits is `held`.
+//!
+//! The rows are the last that a transaction waits for, and are taken in one order.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use sqlx::Row as _;
-use sqlx::postgres::PgConnection;
+use sqlx::postgres::{PgConnection, PgRow};
 use uuid::Uuid;
 
 use super::StoreError;
 use crate::domain::claim::Twins;
 use crate::domain::operation::Timestamp;
+use crate::domain::step::{Step, Wakes};
+
+/// Whether the open record `p` that goes already stands before its twin `o`.
+macro_rules! goes_before {
+    () => {
+        "p.twin_digest = o.twin_digest and p.status in ('pending', 'unknown') and p.twin_released \
+         and p.operation_id <> o.operation_id \
+         and p.operation_key is distinct from o.distinct_from and p.distinct_from is distinct from o.operation_key"
+    };
+}
+
+/// Whether the open record `p` that waits stands before its twin `o`: it is older and its time has come.
+/// Of one ordering key the numbers say who is older.
+macro_rules! waits_before {
+    () => {
+        "p.twin_digest = o.twin_digest and p.status in ('pending', 'unknown') and not p.twin_released \
+         and (p.opened_at, p.operation_id) < (o.opened_at, o.operation_id) \
+         and not (p.status = 'pending' and p.phase = 'queued' and p.due_at > clock_timestamp()) \
+         and not coalesce(p.ordering_key = o.ordering_key and p.order_number > o.order_number, false) \
+         and p.operation_key is distinct from o.distinct_from and p.distinct_from is distinct from o.operation_key"
+    };
+}
+
+/// Whether the effect of `p` came about while its twin `o` waited. One that was undone came about too:
+/// whether it shall be made again is a new decision.
+macro_rules! applied_meanwhile {
+    () => {
+        "p.twin_digest = o.twin_digest and p.status in ('applied', 'failed_permanent') \
+         and (p.status = 'applied' or p.reason = 'compensated') and p.updated_at > o.opened_at and p.operation_id <> o.operation_id \
+         and p.operation_key is distinct from o.distinct_from and p.distinct_from is distinct from o.operation_key"
+    };
+}
+
+pub(super) use {applied_meanwhile, goes_before, waits_before};
 
 /// A first claim that asks for its twins.
 #[derive(Debug, Clone)]
@@ -24,168 +64,168 @@ pub struct TwinAsk {
     pub within: Duration,
 }
 
-/// For each of `asks`: whether a twin stands before it. Who is free takes the digest's row.
+/// For each of `asks`: whether a twin stands before it. `others` are the digests of records that the
+/// same transaction may end: locked with the rest, so that all are taken in one order.
 ///
-/// Takes the rows of `twins` in the order of their digests and waits for whoever holds them: claims
-/// only, which wait for nothing else while they do. What is read of the records is read after that.
+/// Waits for whoever holds a digest. What is read of the records is read after that.
 ///
 /// # Errors
 /// The transaction is to be rolled back.
 pub async fn twins(
     connection: &mut PgConnection,
     asks: &[TwinAsk],
+    others: &[&str],
 ) -> Result<HashMap<Uuid, Twins>, StoreError> {
-    let mut by_digest: BTreeMap<&str, Vec<&TwinAsk>> = BTreeMap::new();
-    for ask in asks {
-        by_digest.entry(&ask.digest).or_default().push(ask);
-    }
-    let mut found = HashMap::new();
-    if by_digest.is_empty() {
-        return Ok(found);
-    }
-    for group in by_digest.values_mut() {
-        group.sort_by_key(|ask| (ask.opened_at, ask.operation));
-    }
-    take_rows(connection, &by_digest).await?;
+    let asked = asks.iter().map(|ask| ask.digest.as_str());
+    lock(connection, &asked.chain(others.iter().copied()).collect()).await?;
     let mut standing = standing(connection, asks).await?;
-    let (mut digests, mut holders) = (Vec::new(), Vec::new());
-    for (digest, group) in by_digest {
-        let mut goes: Option<Uuid> = None;
-        for ask in group {
-            let Some(known) = standing.remove(&ask.operation) else { continue };
-            // The one that goes of this very batch is not in the tables yet.
-            let before = |other: &Uuid| !known.goes && !known.distinct.contains(other);
-            let other = goes.filter(before);
-            let twins = match (known.twins, other) {
-                (Twins::Free, Some(other)) => Twins::Behind(other),
-                (twins, _) => twins,
-            };
-            if twins == Twins::Free {
-                goes = Some(ask.operation);
-            }
-            found.insert(ask.operation, twins);
+    let mut in_order: Vec<&TwinAsk> = asks.iter().collect();
+    in_order.sort_by_key(|ask| (ask.opened_at, ask.operation));
+    // Those that go of this very batch do not go in the tables yet.
+    let mut going: BTreeMap<&str, Vec<(Uuid, Said)>> = BTreeMap::new();
+    let mut found = HashMap::new();
+    for ask in in_order {
+        let Some((twins, said)) = standing.remove(&ask.operation) else { continue };
+        let going = going.entry(&ask.digest).or_default();
+        let before = going.iter().find(|(_, other)| !said.distinct(other));
+        let twins = match (twins, before) {
+            (Twins::Free, Some((other, _))) => Twins::Behind(*other),
+            (twins, _) => twins,
+        };
+        if twins == Twins::Free {
+            going.push((ask.operation, said));
         }
-        if let Some(operation) = goes {
-            digests.push(digest);
-            holders.push(operation);
-        }
+        found.insert(ask.operation, twins);
     }
-    hold(connection, &digests, &holders).await?;
     Ok(found)
 }
 
-async fn take_rows(
-    connection: &mut PgConnection,
-    by_digest: &BTreeMap<&str, Vec<&TwinAsk>>,
-) -> Result<(), StoreError> {
-    let digests: Vec<&str> = by_digest.keys().copied().collect();
-    // A new row names nobody: who goes is decided below, when the tables have been read.
+/// Locks the rows of `digests` in one order, and makes those that are missing.
+async fn lock(connection: &mut PgConnection, digests: &BTreeSet<&str>) -> Result<(), StoreError> {
+    if digests.is_empty() {
+        return Ok(());
+    }
+    // A row that exists is locked by the update that is never made; one that is being removed is
+    // waited for, and made again.
     sqlx::query(
-        "insert into oncebox.twins (twin_digest, operation_id) \
-         select n.digest, $2 from unnest($1::text[]) as n(digest) \
-         order by n.digest collate \"C\" on conflict (twin_digest) do nothing",
+        "insert into oncebox.twins as t (twin_digest) \
+         select n.digest from unnest($1::text[]) as n(digest) order by n.digest collate \"C\" \
+         on conflict (twin_digest) do update set made_at = t.made_at where false",
     )
-    .bind(&digests)
-    .bind(Uuid::nil())
-    .execute(&mut *connection)
-    .await?;
-    sqlx::query(
-        "select t.operation_id from oncebox.twins t where t.twin_digest = any($1) \
-         order by t.twin_digest for no key update",
-    )
-    .bind(&digests)
+    .bind(digests.iter().copied().collect::<Vec<_>>())
     .execute(connection)
     .await?;
     Ok(())
 }
 
-struct Standing {
-    twins: Twins,
-    /// It holds the digest's row since an earlier claim.
-    goes: bool,
-    /// Those of its batch that it is knowingly distinct from.
-    distinct: Vec<Uuid>,
+/// What the application said of an operation.
+struct Said {
+    key: String,
+    distinct_from: Option<String>,
 }
 
-/// What the tables say of each: the one that it is held behind, if that was applied; the digest's
-/// row, if another stands in it that has not ended; an older one that has not ended and is not merely
-/// waiting for its time; one that was applied a moment ago.
+impl Said {
+    /// Whether one of the two is knowingly distinct from the other.
+    fn distinct(&self, other: &Self) -> bool {
+        self.distinct_from.as_ref() == Some(&other.key)
+            || other.distinct_from.as_ref() == Some(&self.key)
+    }
+}
+
+/// What the tables say of each: a twin that was applied while it waited, or `within`; one that stands
+/// before it, those that go first.
 async fn standing(
     connection: &mut PgConnection,
     asks: &[TwinAsk],
-) -> Result<HashMap<Uuid, Standing>, StoreError> {
-    let rows = sqlx::query(
-        "select o.operation_id, \
-           (select b.operation_id from oncebox.operations b \
-            where b.operation_id = o.held_behind and b.status = 'applied' \
-              and b.operation_key is distinct from o.distinct_from) as applied, \
-           (select h.operation_id from oncebox.operations h \
-            where h.operation_id = t.operation_id and h.operation_id <> o.operation_id \
-              and h.status in ('pending', 'unknown') and h.twin_digest = a.digest \
-              and h.operation_key is distinct from o.distinct_from) as holder, \
-           t.operation_id = o.operation_id as goes, \
+) -> Result<HashMap<Uuid, (Twins, Said)>, StoreError> {
+    if asks.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let rows = sqlx::query(concat!(
+        // Computed once a record: a bound that may change while it is read cannot search an index.
+        "with asking as materialized ( \
+            select o.operation_id, o.operation_key, o.held_behind, o.distinct_from, o.ordering_key, o.order_number, \
+              o.opened_at, a.digest as twin_digest, o.phase = 'held' or o.waiting_for_order as waited, \
+              case when a.within > 0 then clock_timestamp() - make_interval(secs => a.within) end as since \
+            from unnest($1::uuid[], $2::text[], $3::float8[]) as a(operation, digest, within) \
+            join oncebox.operations o on o.operation_id = a.operation) \
+         select o.operation_id, o.operation_key, o.distinct_from, coalesce( \
            (select p.operation_id from oncebox.operations p \
-            where p.twin_digest = a.digest and p.operation_id <> o.operation_id and p.status in ('pending', 'unknown') \
-              and (p.opened_at, p.operation_id) < (o.opened_at, o.operation_id) \
-              and not (p.status = 'pending' and p.phase = 'queued' and p.due_at > clock_timestamp()) \
-              and p.operation_key is distinct from o.distinct_from \
-            order by p.opened_at, p.operation_id limit 1) as older, \
+            where o.waited and p.operation_id = o.held_behind and ", applied_meanwhile!(), "), \
            (select p.operation_id from oncebox.operations p \
-            where a.within > 0 and p.twin_digest = a.digest and p.operation_id <> o.operation_id and p.status = 'applied' \
-              and p.updated_at > clock_timestamp() - make_interval(secs => a.within) \
-              and p.operation_key is distinct from o.distinct_from \
-            order by p.updated_at desc limit 1) as recent, \
-           array(select d.operation_id from oncebox.operations d \
-                 where d.operation_id = any($1) and d.operation_key = o.distinct_from and d.tenant_id = o.tenant_id) as distinct_from \
-         from unnest($1::uuid[], $2::text[], $3::float8[]) as a(operation, digest, within) \
-         join oncebox.operations o on o.operation_id = a.operation \
-         join oncebox.twins t on t.twin_digest = a.digest",
-    )
+            where o.waited and ", applied_meanwhile!(), " order by p.updated_at limit 1), \
+           (select p.operation_id from oncebox.operations p \
+            where p.twin_digest = o.twin_digest and p.status = 'applied' and p.status in ('applied', 'failed_permanent') \
+              and p.updated_at > o.since and p.operation_id <> o.operation_id \
+              and p.operation_key is distinct from o.distinct_from and p.distinct_from is distinct from o.operation_key \
+            order by p.updated_at desc limit 1)) as applied, coalesce( \
+           (select p.operation_id from oncebox.operations p where ", goes_before!(), " \
+            order by p.opened_at, p.operation_id limit 1), \
+           (select p.operation_id from oncebox.operations p where ", waits_before!(), " \
+            order by p.opened_at, p.operation_id limit 1)) as before \
+         from asking o",
+    ))
     .bind(asks.iter().map(|ask| ask.operation).collect::<Vec<_>>())
     .bind(asks.iter().map(|ask| ask.digest.as_str()).collect::<Vec<_>>())
     .bind(asks.iter().map(|ask| ask.within.as_secs_f64()).collect::<Vec<_>>())
     .fetch_all(connection)
     .await?;
-    rows.iter()
-        .map(|row| {
-            let applied: Option<Uuid> = row.try_get("applied")?;
-            let recent: Option<Uuid> = row.try_get("recent")?;
-            let holder: Option<Uuid> = row.try_get("holder")?;
-            // Whoever goes already is held behind nobody that turns up later.
-            let goes: bool = row.try_get("goes")?;
-            let older: Option<Uuid> = row.try_get::<Option<Uuid>, _>("older")?.filter(|_| !goes);
-            let twins = match (applied.or(recent), holder.or(older)) {
-                (Some(applied), _) => Twins::Applied(applied),
-                (None, Some(other)) => Twins::Behind(other),
-                (None, None) => Twins::Free,
-            };
-            let distinct = row.try_get("distinct_from")?;
-            Ok((row.try_get("operation_id")?, Standing { twins, goes, distinct }))
-        })
-        .collect()
+    rows.iter().map(|row| Ok((row.try_get("operation_id")?, stands(row)?))).collect()
 }
 
-async fn hold(
-    connection: &mut PgConnection,
-    digests: &[&str],
-    holders: &[Uuid],
-) -> Result<(), StoreError> {
-    if digests.is_empty() {
+fn stands(row: &PgRow) -> Result<(Twins, Said), StoreError> {
+    let twins = match (row.try_get("applied")?, row.try_get("before")?) {
+        (Some(applied), _) => Twins::Applied(applied),
+        (None, Some(other)) => Twins::Behind(other),
+        (None, None) => Twins::Free,
+    };
+    let (key, distinct_from) = (row.try_get("operation_key")?, row.try_get("distinct_from")?);
+    Ok((twins, Said { key, distinct_from }))
+}
+
+/// How many are woken by one end that rejects them all; maintain finds the rest.
+const WOKEN_AT_ONCE: i64 = 100;
+
+/// Writes a message for those whom the ends in `steps` wake, and removes the rows of digests that
+/// nobody open has any more. The caller has written the records of `steps`.
+///
+/// Locks the digests first: a claim that is about to hold somebody behind one of these either commits
+/// before and is found here, or reads what ended.
+pub(super) async fn wake(connection: &mut PgConnection, steps: &[&Step]) -> Result<(), StoreError> {
+    let mut woken: BTreeMap<&str, i64> = BTreeMap::new();
+    for step in steps {
+        let Some(twin) = step.record.twin.as_ref().filter(|_| step.frees_twins) else { continue };
+        let many = match step.wakes() {
+            Wakes::Next => 1,
+            Wakes::All => WOKEN_AT_ONCE,
+        };
+        let known = woken.entry(&twin.digest).or_default();
+        *known = many.max(*known);
+    }
+    if woken.is_empty() {
         return Ok(());
     }
+    lock(connection, &woken.keys().copied().collect()).await?;
+    let (digests, many): (Vec<&str>, Vec<i64>) = woken.into_iter().unzip();
     sqlx::query(
-        "update oncebox.twins t set operation_id = n.operation, taken_at = clock_timestamp() \
-         from unnest($1::text[], $2::uuid[]) as n(digest, operation) \
-         where t.twin_digest = n.digest and t.operation_id <> n.operation",
+        "with gone as ( \
+            delete from oncebox.twins t where t.twin_digest = any($1) and not exists ( \
+              select from oncebox.operations o where o.twin_digest = t.twin_digest and o.status in ('pending', 'unknown'))) \
+         insert into oncebox.outbox (id, queue, tenant_id, operation_id, operation_key, traceparent, due_at) \
+         select oncebox.new_id(), h.tool_name, h.tenant_id, h.operation_id, h.operation_key, h.traceparent, clock_timestamp() \
+         from unnest($1::text[], $2::bigint[]) as w(digest, many) cross join lateral ( \
+            select o.* from oncebox.operations o \
+            where o.twin_digest = w.digest and o.status in ('pending', 'unknown') and not o.twin_released and o.phase = 'held' \
+            order by o.opened_at, o.operation_id limit w.many) h",
     )
     .bind(digests)
-    .bind(holders)
+    .bind(many)
     .execute(connection)
     .await?;
     Ok(())
 }
 
-/// The key of the older operation that `operation` is or was held behind.
+/// The key of the twin that `operation` is held behind, or was rejected for.
 ///
 /// # Errors
 /// Nothing was read.

@@ -17,8 +17,8 @@ mod downstream_key;
 mod gate;
 pub mod http;
 mod permission;
+mod serve_error;
 mod served;
-mod serving;
 mod set;
 mod transactional;
 
@@ -31,8 +31,8 @@ pub use call::Call;
 pub use downstream_key::DownstreamSecret;
 pub use gate::{Attempted, Gate, SendGuard, SendWindow, Sending};
 pub use permission::{Action, Authorizer, Authorizers, Permission, Question, UnknownAuthorizer};
-pub use served::{Outside, ServeError, ServedTool, ToolKind};
-pub use serving::Serving;
+pub use serve_error::ServeError;
+pub use served::{Outside, ServedTool, ToolKind};
 pub use set::ToolSet;
 pub use transactional::{SettlingConnection, TransactionalRefusal, TransactionalTool};
 

@@ -10,15 +10,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt as _;
-use thiserror::Error;
 use tokio::time::timeout;
 
 use super::http::{HttpClient, HttpQuestions, HttpTool};
-use super::permission::{Authorizers, Permission, Question, UnknownAuthorizer};
-use super::{Call, Tool, TransactionalTool};
+use super::permission::{Authorizers, Permission, Question};
+use super::{Call, ServeError, Tool, TransactionalTool};
 use crate::domain::attempt::{Denial, Effect, Learned, NotSent, Receipt, Unconfirmed};
 use crate::domain::contract::template::{SecretRef, Secrets};
-use crate::domain::contract::{Contract, EffectClass, ToolName, ToolVersion, Unsupported};
+use crate::domain::contract::{Contract, EffectClass};
 use crate::domain::evidence::{Allowance, Blank, Checked, Evidence};
 
 /// Longest wait for an answer that code gives, which sets itself no end. As long as a usual claim:
@@ -54,62 +53,6 @@ pub struct ServedTool {
     kind: ToolKind,
     questions: HttpQuestions,
     permission: Permission,
-}
-
-/// Why a tool is not served. The others are not concerned.
-#[derive(Debug, Error)]
-pub enum ServeError {
-    /// The same version twice.
-    #[error("{tool} {version} is there twice; give one of them another version")]
-    Twice {
-        /// The tool.
-        tool: ToolName,
-        /// Its version.
-        version: ToolVersion,
-    },
-    /// The contract relies on sections that this release does not carry out.
-    #[error("{tool} {version} relies on what this release does not carry out: {}", sentences(.sections))]
-    Unsupported {
-        /// The tool.
-        tool: ToolName,
-        /// Its version.
-        version: ToolVersion,
-        /// The sections.
-        sections: Vec<Unsupported>,
-    },
-    /// The effect adds or is irreversible, nothing can find out about it, and not every request waits
-    /// for an approval ([`Contract::kept_manual`]).
-    #[error("{tool} {version} is not served: {why}")]
-    KeptManual {
-        /// The tool.
-        tool: ToolName,
-        /// Its version.
-        version: ToolVersion,
-        /// Why, and what to do.
-        why: String,
-    },
-    /// The contract lets an authorizer decide that this process does not have.
-    #[error(
-        "{tool} {version} cannot be served here: {missing}; register it or serve the tool elsewhere"
-    )]
-    NoAuthorizer {
-        /// The tool.
-        tool: ToolName,
-        /// Its version.
-        version: ToolVersion,
-        /// The authorizer.
-        missing: UnknownAuthorizer,
-    },
-    /// The contract describes another kind of tool.
-    #[error("{tool} {version} cannot be served so: {problem}")]
-    OtherKind {
-        /// The tool.
-        tool: ToolName,
-        /// Its version.
-        version: ToolVersion,
-        /// What does not fit.
-        problem: &'static str,
-    },
 }
 
 impl ServedTool {
@@ -393,10 +336,4 @@ impl fmt::Debug for ServedTool {
 fn other_kind(contract: &Contract, problem: &'static str) -> ServeError {
     let (tool, version) = (contract.tool.clone(), contract.version.clone());
     ServeError::OtherKind { tool, version, problem }
-}
-
-fn sentences(sections: &[Unsupported]) -> String {
-    let sentences =
-        sections.iter().map(|section| format!("{}: {}", section.pointer.brief(), section.sentence));
-    sentences.collect::<Vec<_>>().join("; ")
 }

@@ -19,10 +19,15 @@ mod end_to_end;
 mod fake_downstream;
 mod faults;
 mod kept_manual;
+// Not yet seen green as a whole within the suite's time: `cargo nextest run --features kill_everywhere`.
+#[cfg(feature = "kill_everywhere")]
+mod kill_everywhere;
 mod model;
 mod permissions;
 mod pooler;
+mod provider_jobs;
 mod raw_amqp;
+mod recovery;
 mod relay_broker_down;
 mod relay_confirms;
 mod relay_parks;
@@ -35,3 +40,4 @@ mod reviewed_trace;
 mod submission;
 mod sweep;
 mod tidy;
+mod twins;

@@ -55,8 +55,8 @@ async fn losing_every_message_in_the_broker_loses_no_operation() {
     let (wire, mut relay) = (Wire::of(&world).await, Relay::new(settings(&world)));
     let tool = "tickets.create";
     for step in 0..20 {
-        let submission =
-            world.submission(tool, &step.to_string(), r#"{"subject":"Refund","body":"twice"}"#);
+        let arguments = format!(r#"{{"subject":"Refund {step}","body":"twice"}}"#);
+        let submission = world.submission(tool, &step.to_string(), &arguments);
         world.submit(&submission).await.unwrap();
     }
     work_until_empty(&world, &mut relay, 20).await;
@@ -178,7 +178,8 @@ async fn what_waits_for_something_else_is_not_swept() {
     let mut sweeper = sweeper(&world);
     lost(&world, 9, "1 h").await;
     for change in [
-        "update oncebox.operations set phase = 'held' where operation_key like '%:1'",
+        "update oncebox.operations o set phase = 'held', due_at = now() + interval '1 hour', held_behind = p.operation_id \
+         from oncebox.operations p where o.operation_key like '%:1' and p.operation_key like '%:2'",
         "update oncebox.operations set phase = 'awaiting_approval' where operation_key like '%:2'",
         "update oncebox.operations set phase = 'parked' where operation_key like '%:3'",
         "update oncebox.operations set waiting_for_order = true where operation_key like '%:4'",

@@ -20,7 +20,12 @@ const LONG_FILES: &[(&str, &str)] = &[
         "src/consumer/intake.rs",
         "one loop: deliveries that wait, claims, starts and the drain share its queues",
     ),
+    ("src/domain/lifecycle.rs", "one table: a line for each state and event"),
+    ("src/domain/recovery/tests.rs", "every case of one decision"),
     ("src/domain/settle/tests.rs", "every case of one decision"),
+    ("src/domain/settle/tests/walk.rs", "one life: its moves, its world and what must hold"),
+    ("src/domain/trace_review/tests.rs", "every flag, with a trace that raises it"),
+    ("src/domain/verbs/tests.rs", "every verb in every state"),
 ];
 
 /// Lines outside `src/store` that name sqlx: types of the caller's own transaction, no statement.

@@ -4,6 +4,10 @@ mod guards;
 mod questions;
 
 use super::*;
+use std::time::Duration;
+use uuid::Uuid;
+use crate::domain::attempt::Denial;
+use crate::domain::permission::Permission;
 use crate::domain::records::{
     self, HOUR, MINUTE, NOW, RESENDS, SECOND, ago, ahead, downstream_key, in_order, lease_until,
     material, operation, other_material, rule, sent_operation,
@@ -127,7 +131,7 @@ fn expected(
     if predecessor == Predecessor::Unfinished {
         return match row.state {
             State::Queued if row.lease.is_none() => "Queued waiting_for_order".to_owned(),
-            State::Held => "Held waiting_for_order".to_owned(),
+            State::Held => "Queued waiting_for_order".to_owned(),
             _ => "RetryScheduled waiting_for_order".to_owned(),
         };
     }

@@ -20,10 +20,9 @@ fn rule_with(resend: Resend, lookup: Option<LookupRule>) -> AttemptRule {
     AttemptRule { lookup, ..rule(resend) }
 }
 
-/// The same for a tool whose provider makes a job of each request.
-fn with_jobs(resend: Resend, lookup: Option<LookupRule>) -> AttemptRule {
-    let poll = PollRule { every: MINUTE, give_up: HOUR };
-    AttemptRule { poll: Some(poll), ..rule_with(resend, lookup) }
+/// Of a service that may answer with a job, which ends within an hour.
+fn with_jobs(rule: AttemptRule) -> AttemptRule {
+    AttemptRule { poll: Some(PollRule { every: MINUTE, give_up: HOUR }), ..rule }
 }
 
 fn job(alone: bool) -> Option<ProviderJob> {
@@ -117,26 +116,26 @@ fn expected(row: &Operation, resend: Resend, lookup: Option<LookupRule>) -> Way 
 #[test]
 fn a_job_is_somebody_to_ask() {
     let row = Operation { job: job(false), ..sent_operation(State::RetryScheduled, HOUR) };
-    assert_eq!(way(&row, NOW, &with_jobs(Resend::Never, None)), Way::LookUp);
     let no_poll = rule_with(Resend::Never, None);
+    assert_eq!(way(&row, NOW, &with_jobs(no_poll)), Way::LookUp);
     assert_eq!(way(&row, NOW, &no_poll), Way::Stop(Reason::NoProof));
 }
 
-/// An attempt that nobody answered may have begun a job that the record does not know: while it runs
-/// there is no effect to find, and there will be one.
+/// What a look-up asks by has to be known: nobody can be asked by a receipt that never came.
 #[test]
-fn an_absence_proves_nothing_where_a_job_may_run() {
-    let rule = with_jobs(Resend::Never, Some(lookup()));
-    let row = Operation { attempts: 4, ..looked_at() };
-    assert_eq!(word(&ask(&row, &Evidence::Absent, NOW, &rule)), "RetryScheduled ambiguous in 1");
-    let last = Operation { lookups: 3, ..row };
-    assert_eq!(word(&ask(&last, &Evidence::Absent, NOW, &rule)), "Unknown no_proof");
-    let unknown = Operation { state: State::Unknown, lease: None, ..last };
-    let asked = Asked { at: NOW, jitter: 0.5 };
-    let Settle::Write(step) = reconcile(&unknown, &Evidence::Absent, asked, NOW, &rule) else {
-        panic!("asked again later");
+fn a_look_up_is_asked_by_what_is_known_only() {
+    let row = sent_operation(State::RetryScheduled, HOUR);
+    let by_receipt = LookupRule { by_key: false, by_receipt: true, ..lookup() };
+    let by_job = LookupRule { by_key: false, by_job: true, ..lookup() };
+    let check = |row: &Operation, lookup, expected| {
+        assert_eq!(way(row, NOW, &rule_with(Resend::Never, Some(lookup))), expected);
     };
-    assert_eq!(step.record.state, State::Unknown);
+    check(&row, by_receipt, Way::Stop(Reason::NoProof));
+    check(&row, by_job, Way::Stop(Reason::NoProof));
+    let receipt = Operation { effect_reference: Some("T-1".to_owned()), ..row.clone() };
+    check(&receipt, by_receipt, Way::LookUp);
+    check(&receipt, by_job, Way::Stop(Reason::NoProof));
+    check(&Operation { job: job(true), ..row }, by_job, Way::LookUp);
 }
 
 fn every_evidence() -> Vec<Evidence> {
@@ -257,6 +256,19 @@ fn what_a_look_up_makes_of_a_pending_record() {
         let last = often(3, refused);
         check(&last, nothing, resend, "Unknown refused_after_unproved");
     }
+}
+
+/// An answer that was lost, or that named no job, may have left one behind: it shows when it is done.
+#[test]
+fn an_absence_proves_nothing_while_a_job_without_a_name_may_run() {
+    let rule = with_jobs(rule_with(Resend::Never, Some(lookup())));
+    let check = |over, expected: &str| {
+        let row = Operation { attempts_over_at: Some(over), ..looked_at() };
+        assert_eq!(word(&ask(&row, &Evidence::Absent, NOW, &rule)), expected);
+    };
+    check(ago(MINUTE), "RetryScheduled ambiguous in 3560");
+    check(ago(HOUR + VISIBLE), "RetryScheduled ambiguous in 5");
+    check(ago(HOUR + VISIBLE + rule.margin), "RetryScheduled proved_absent in 0");
 }
 
 /// What holds of every answer to a pending record, whatever the table says.

@@ -5,6 +5,9 @@ mod unproved;
 mod walk;
 
 use super::*;
+use std::time::Duration;
+use crate::domain::attempt::{Ambiguity, Job, Response, Unconfirmed};
+use crate::domain::operation::ProviderJob;
 use crate::domain::attempt::{Denial, Receipt};
 use crate::domain::operation::Token;
 use crate::domain::records::{
@@ -414,7 +417,7 @@ fn what_cannot_be_written_is_unknown_and_undoes_nothing() {
     for state in State::ALL {
         let attempts_over_at = Some(ago(MINUTE));
         let row = Operation { attempts_over_at, ..sent_operation(state, MINUTE) };
-        let record = unstorable(&row).record;
+        let record = unstorable(&row, None).record;
         // This attempt's end is not known: an earlier one's would let an absence prove too much.
         assert_eq!(record.attempts_over_at, None);
         // Held or unapproved, yet marked as sent: a restore said so.

@@ -362,3 +362,51 @@ fn an_operation_that_is_opened_again_begins_anew() {
     assert_eq!((step.record.job.clone(), step.record.lookups), (None, 0));
     assert!(step.renumbered);
 }
+
+#[test]
+fn an_answer_goes_to_a_record_that_waits_for_it() {
+    for state in State::ALL {
+        let row = in_order(Operation {
+            twin: twin(None, false),
+            due_at: ahead(HOUR),
+            ..operation(state)
+        });
+        let approved = answer(&row, Answer::Approve, NOW, &person());
+        let denied = answer(&row, Answer::Deny, NOW, &person());
+        if state != State::AwaitingApproval {
+            assert!(approved.is_err() && denied.is_err(), "{state:?}");
+            continue;
+        }
+        let step = approved.unwrap();
+        assert_eq!((step.record.state, step.record.reason), (State::Queued, None));
+        assert_eq!((step.record.due_at, step.publish_at), (NOW, Some(NOW)));
+        assert!(!step.frees_order && !step.frees_twins);
+        let step = denied.unwrap();
+        assert_eq!(step.record.state, State::Rejected);
+        assert_eq!(step.record.reason, Some(Reason::ApprovalDenied));
+        assert!(step.frees_order && step.frees_twins && step.publish_at.is_none());
+    }
+    // Marked by a restore: what may have been sent is never called rejected.
+    let sent = Operation { due_at: ahead(HOUR), ..sent_operation(State::AwaitingApproval, HOUR) };
+    let step = answer(&sent, Answer::Deny, NOW, &person()).unwrap();
+    assert_eq!(step.record.state, State::Unknown);
+    assert_eq!(step.record.reason, Some(Reason::ApprovalDenied));
+    let step = answer(&sent, Answer::Approve, NOW, &person()).unwrap();
+    assert_eq!(step.record.first_sent_at, sent.first_sent_at);
+}
+
+#[test]
+fn only_another_person_answers_and_only_for_what_was_shown() {
+    let row = operation(State::AwaitingApproval);
+    let shown = material().fingerprint.to_string();
+    let by = |name: &str| Person { name: name.to_owned(), ..person() };
+    let may = |row: &Operation, shown: &str, name: &str| may_answer(row, shown, &by(name)).is_ok();
+    assert!(may(&row, &shown, "Ada"));
+    assert!(!may(&row, &shown, "agent-7"), "the submitting actor");
+    assert!(!may(&row, other_material().fingerprint.as_str(), "Ada"), "another request");
+    assert!(!may(&row, "", "Ada"));
+    let without = Operation { fingerprint: None, ..row.clone() };
+    assert!(!may(&without, "", "Ada") && !may(&without, &shown, "Ada"));
+    // Where no actor is on record, any named person may answer.
+    assert!(may(&Operation { actor: None, ..row }, &shown, "Ada"));
+}

@@ -86,8 +86,15 @@ async fn activate(
     let contract = &loaded.contract;
     let (tool, version) = (contract.tool.as_str(), contract.version.as_str());
     let digest = contract.material_digest();
-    let stands =
-        store::register(connection, tool, version, &loaded.text, &digest, store::Immaterial::of(contract)).await?;
+    let stands = store::register(
+        connection,
+        tool,
+        version,
+        &loaded.text,
+        &digest,
+        store::Immaterial::of(contract),
+    )
+    .await?;
     if stands.material_digest != digest {
         return Ok(Activated::Differs);
     }

@@ -33,11 +33,17 @@ pub(super) fn next_step(operation: &Operation) -> Option<String> {
     let resolve = format!(
         "ask the downstream with downstream_key or your own reference, then `oncebox ops resolve {id} --applied REFERENCE`, --not-applied or --compensated, with --by and --reason"
     );
+    let older = operation.twin.as_ref().and_then(|twin| twin.held_behind);
+    let older =
+        older.map_or("`oncebox ops list`".to_owned(), |id| format!("`oncebox ops show {id}`"));
     match operation.state {
         State::Unknown => Some(format!("{}; {resolve}", unknown(operation.reason))),
         State::Parked => Some(parked(operation, &resolve)),
         State::Held => Some(format!(
-            "an older operation with the same arguments is unfinished; `oncebox ops release {id}` lets this one go on beside it"
+            "an operation with the same arguments is unfinished: look at it with {older}; `oncebox ops release {id}` lets this one go on beside it"
+        )),
+        State::Rejected if operation.reason == Some(Reason::SuspectedTwin) => Some(format!(
+            "nothing was sent: look at the operation before it with {older}; if a second effect is meant, submit again and name its key in distinct_from"
         )),
         State::AwaitingApproval => Some(asks_approval(operation)),
         State::FailedPermanent if !operation.may_have_been_sent() => Some(format!(

@@ -64,11 +64,12 @@ pub(super) async fn run(context: &Context, flags: &ShowFlags) -> Result<(), Fail
             let trace = store::trace(connection, id).await?;
             let approval = store::shown_approval(connection, id).await?;
             let responsible = store::responsible(connection, id).await?;
-            Ok(Some(Seen { loaded, trace, approval, responsible }))
+            let envelope = record::envelope(connection, &loaded).await?;
+            Ok(Some((Seen { loaded, trace, approval, responsible }, envelope)))
         })
         .await?;
-    let seen = found.ok_or_else(record::missing)?;
-    let object = whole(&seen, flags);
+    let (seen, envelope) = found.ok_or_else(record::missing)?;
+    let object = whole(&seen, envelope, flags);
     if context.output.json() {
         return Ok(context.output.object(&object)?);
     }
@@ -90,12 +91,11 @@ fn shown_to(operation: Uuid, by: &str, what: &[&'static str]) -> Noted {
 }
 
 /// Everything, as one object.
-fn whole(seen: &Seen, flags: &ShowFlags) -> Value {
+fn whole(seen: &Seen, mut envelope: Envelope, flags: &ShowFlags) -> Value {
     let Seen { loaded, trace, approval, responsible } = seen;
     let operation = &loaded.operation;
-    let mut envelope = Envelope::of(operation, Asked::ByLook, loaded.now);
-    if !flags.with_response {
-        envelope = envelope.without_response();
+    if flags.with_response {
+        envelope.response = Envelope::of(operation, Asked::ByLook, loaded.now).response;
     }
     let mut object = json!({
         "record": record::object(operation),
@@ -153,8 +153,9 @@ fn trace_object(row: &TraceRow) -> Value {
 fn page(Seen { loaded, trace, .. }: &Seen, object: &Value) -> String {
     let part = |name: &str| object.get(name).cloned().unwrap_or_default();
     let envelope = part("envelope");
-    let told = ["safe_to_repeat", "next_action", "retry_after_seconds", "response"]
-        .map(|name| (name, envelope.get(name).cloned().unwrap_or_default()));
+    let told =
+        ["suspected_twin_of", "safe_to_repeat", "next_action", "retry_after_seconds", "response"]
+            .map(|name| (name, envelope.get(name).cloned().unwrap_or_default()));
     let mut all = record::fields(&loaded.operation);
     all.retain(|(_, value)| *value != json!(false));
     all.extend(told);

@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::domain::contract::{DurationError, duration_text, parse_duration};
 use crate::domain::lifecycle::State;
-use crate::domain::outcome::{Asked, Envelope};
+use crate::domain::outcome::Envelope;
 use crate::operator::Context;
 use crate::operator::failure::{Failure, say};
 use crate::operator::output::Output;
@@ -50,13 +50,20 @@ pub(super) async fn run(context: &Context, flags: &WaitFlags) -> Result<(), Fail
     let mut pause = FIRST_LOOK;
     let mut good = true;
     for which in &all {
-        let loaded = loop {
-            let loaded =
-                link.statement(async |connection| store::look(connection, which).await).await?;
-            let loaded = loaded.ok_or_else(record::missing)?;
+        let (loaded, envelope) = loop {
+            let seen = link
+                .statement(async |connection| {
+                    let Some(loaded) = store::look(connection, which).await? else {
+                        return Ok(None);
+                    };
+                    let envelope = record::envelope(connection, &loaded).await?;
+                    Ok(Some((loaded, envelope)))
+                })
+                .await?;
+            let (loaded, envelope) = seen.ok_or_else(record::missing)?;
             let now = Instant::now();
             if !loaded.operation.state.is_pending() || now >= until {
-                break loaded;
+                break (loaded, envelope);
             }
             progress.tick();
             sleep(pause.min(until.saturating_duration_since(now))).await;
@@ -65,20 +72,24 @@ pub(super) async fn run(context: &Context, flags: &WaitFlags) -> Result<(), Fail
         progress.add(1);
         pause = FIRST_LOOK;
         good &= loaded.operation.state == State::Applied;
-        tell(context.output, &loaded, flags.timeout)?;
+        tell(context.output, &loaded, &envelope, flags.timeout)?;
     }
     drop(progress);
     if good { Ok(()) } else { Err(Failure::Told) }
 }
 
-fn tell(output: Output, loaded: &Loaded, waited: Duration) -> Result<(), Failure> {
+fn tell(
+    output: Output,
+    loaded: &Loaded,
+    envelope: &Envelope,
+    waited: Duration,
+) -> Result<(), Failure> {
     let operation = &loaded.operation;
-    let envelope = Envelope::of(operation, Asked::ByLook, loaded.now).without_response();
     if operation.state.is_pending() {
         say(&format!("{} is not decided within {}", operation.id, duration_text(waited)));
     }
     let reason = envelope.reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
     let reference = envelope.effect_reference.as_deref().unwrap_or_default();
     let text = format!("{} {}{reason} {reference}", operation.id, record::state_text(operation));
-    Ok(output.either(&envelope, text.trim_end())?)
+    Ok(output.either(envelope, text.trim_end())?)
 }

@@ -19,6 +19,7 @@ mod kills;
 mod leases;
 mod lost_response;
 mod one_effect;
+mod order_heads;
 mod ordering;
 mod poison;
 mod retries;

@@ -1,11 +1,13 @@
 //! However many processes work for a tool whose contract says `concurrency.total`, no more of its
-//! effects run at once; other tools do not notice, and a dead worker's places come back.
+//! effects run at once; other tools do not notice, and a dead worker's places come back. A provider's
+//! job is asked for all the same.
 
 use std::time::{Duration, Instant};
 
 use sqlx::{Executor as _, PgConnection};
 
 use super::kit;
+use crate::support::contracts::deduplicating;
 use crate::support::downstream::{Downstream, mails};
 use crate::support::eventually;
 use crate::support::world::World;
@@ -143,6 +145,45 @@ async fn a_message_that_finds_no_place_for_long_is_put_off_and_acked() {
     all_applied(&world, TICKETS, 5).await;
     let again = "select count(*) from oncebox.operations where attempts > 1 or deferrals > 0";
     assert_eq!(world.count(again).await, 0);
+    roles.stop().await;
+}
+
+#[tokio::test]
+async fn a_job_is_polled_while_there_is_no_place_for_those_who_came_first() {
+    let (world, downstream) = (World::new().await, Downstream::start());
+    let contract = deduplicating(&downstream.url).name(TICKETS).jobs("3s", "1m");
+    let bound = "concurrency: {process: 8, total: 4}\ntwins: {hold: false}";
+    kit::contract(&world, &contract.timeout("900ms").more(bound).more(kit::QUICK).text()).await;
+    downstream.jobs().run_until_told().await;
+    let roles = world.run_with("relay,worker,maintain", kit::MARGIN, Default::default());
+    let submit = async |step: &str| {
+        let arguments = r#"{"queue_id":"q","subject":"s"}"#;
+        world.submit(&world.submission(TICKETS, step, arguments)).await.unwrap();
+    };
+    submit("first").await;
+    kit::until(&world, "first", "it is a job", |record| {
+        record.phase.as_deref() == Some("accepted")
+    })
+    .await;
+    let counting = counted_by_another(&world).await;
+    for step in steps("t", 5) {
+        submit(&step).await;
+    }
+    let rows = "select count(*) from oncebox.outbox x join oncebox.operations o using (operation_id) where o.phase = 'queued'";
+    eventually("the others are in the worker's hands", 20, async || {
+        (world.count(rows).await == 0).then_some(())
+    })
+    .await;
+    downstream.jobs().finish("J-1").await;
+    let began = Instant::now();
+    kit::ends(&world, "first", "applied").await;
+    // Before the others are put off, which half a minute's wait for a place would be.
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    assert_eq!((downstream.jobs().count().await, applied(&world, TICKETS).await), (1, 1));
+    downstream.jobs().take(Duration::ZERO).await;
+    drop(counting);
+    all_applied(&world, TICKETS, 6).await;
+    assert_eq!(downstream.most_per_key().await, 1);
     roles.stop().await;
 }
 

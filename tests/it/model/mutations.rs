@@ -25,7 +25,10 @@ fn caught(fault: Fault, setup: Setup, property: &'static str) {
         panic!("{fault:?} in {name}: not caught by {property:?}, but by {others:?}");
     };
     let steps = path.into_actions();
-    println!("{fault:?} in {name}: {property}, after {} states: {steps:?}", checker.unique_state_count());
+    println!(
+        "{fault:?} in {name}: {property}, after {} states: {steps:?}",
+        checker.unique_state_count()
+    );
 }
 
 macro_rules! caught {
@@ -42,7 +45,7 @@ caught! {
     a_claim_that_forgets_its_mark: ClaimUnmarked in grants breaks REJECTED_TRUE;
     a_blind_tool_that_is_sent_again: BlindResend in blind breaks NO_BLIND_SEND;
     an_absence_while_an_attempt_is_under_way: AbsenceTooEarly in lookup breaks ONE_EFFECT;
-    an_absence_of_what_cannot_be_seen_yet: InvisibleIsAbsent in lookup breaks ONE_EFFECT;
+    an_absence_of_what_cannot_be_seen_yet: InvisibleIsAbsent in lookup breaks NO_BLIND_SEND;
     an_absence_in_a_cache: CacheBelieved in cache breaks ONE_EFFECT;
     a_refusal_after_an_unproved_attempt: RefusalFinal in dedup breaks FAILED_TRUE;
     a_receipt_from_an_old_owner_that_is_ignored: StaleReceiptIgnored in blind breaks RECEIPT_KEPT;
@@ -60,6 +63,8 @@ caught! {
     an_open_outcome_taken_for_none: AmbiguousIsNothing in blind breaks NO_BLIND_SEND;
     a_gate_that_ignores_the_lease: GateUnchecked in lookup breaks NO_BLIND_SEND;
     a_job_that_fails_after_another_attempt: JobFailureFinal in jobs_dedup breaks FAILED_TRUE;
+    an_absence_while_a_job_may_run: JobForgotten in jobs_lookup breaks ONE_JOB;
+    not_applied_within_a_time_out: TimeOutForgotten in operators breaks FAILED_TRUE;
     a_record_left_claimed: LeftClaimed in lookup breaks COMES_TO_AN_END;
 }
 

@@ -78,7 +78,7 @@ async fn every_ending_is_told_once_to_whoever_listens() {
             "status": "applied", "operation_id": record.id, "operation_key": "acme:test:run:applied",
             "effect_reference": record.receipt, "response": null, "safe_to_repeat": true,
             "next_action": "none", "retry_after_seconds": null, "reason": null,
-            "tool": "tickets.create", "tool_version": "1",
+            "tool": "tickets.create", "tool_version": "1", "suspected_twin_of": null,
         })
     );
     assert_eq!(

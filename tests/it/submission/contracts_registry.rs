@@ -26,7 +26,15 @@ async fn register(world: &World, version: &str, text: &str, digest: &str) -> sto
     let (version, text, digest) = (version.to_owned(), text.to_owned(), digest.to_owned());
     link(world)
         .transaction(async move |connection| {
-            store::register(connection, "tickets.create", &version, &text, &digest, store::Immaterial::default()).await
+            store::register(
+                connection,
+                "tickets.create",
+                &version,
+                &text,
+                &digest,
+                store::Immaterial::default(),
+            )
+            .await
         })
         .await
         .unwrap()

@@ -83,7 +83,7 @@ async fn processes_race_for_many_databases_of_a_cluster_that_has_no_role_yet() {
 #[tokio::test]
 async fn workers_do_not_notice() {
     let (world, downstream) = (World::new().await, Downstream::start());
-    world.contract(&tickets(&downstream.url, "")).await;
+    world.contract(&tickets(&downstream.url, "twins: {hold: false}")).await;
     let roles = world.run("relay,worker,maintain");
     for n in 0..10 {
         world.submit(&refund(&world, &format!("s{n}"))).await.unwrap();

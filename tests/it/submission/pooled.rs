@@ -131,7 +131,7 @@ async fn publish(world: &World, bouncer: &Bouncer, lane: usize) {
 #[tokio::test]
 async fn four_processes_and_four_publishers_share_a_pool() {
     let (world, downstream) = (World::new().await, Downstream::start());
-    world.contract(&tickets(&downstream.url, "")).await;
+    world.contract(&tickets(&downstream.url, "twins: {hold: false}")).await;
     let Some(bouncer) = Bouncer::before(&world).await else { return };
     let mut running = processes(&world, &bouncer);
     let lanes = (0..4).map(|lane| publish(&world, &bouncer, lane));

@@ -27,7 +27,7 @@ async fn it_may_submit_and_has_no_other_right() {
         "update oncebox.operations set status = 'applied'",
         "delete from oncebox.operations",
         "select from oncebox.publishers",
-        "select oncebox.reopen_operation(null, null, null, null, null, null, null, null, null, null, null, null, null)",
+        "select oncebox.reopen_operation(null, null, null, null, null, null, null, null, null, null, null, null, null, null)",
         "select nextval('oncebox.order_numbers')",
         "create table oncebox.mine ()",
         "select oncebox.operation_key('a', 'b', 'c', 'd')",

@@ -67,7 +67,7 @@ async fn another_request_under_the_key_is_rejected_in_every_state_and_told_nothi
                     "effect_reference": null, "response": null, "safe_to_repeat": false,
                     "next_action": "inspect_operation", "retry_after_seconds": null,
                     "reason": "operation_key_reused_with_different_request",
-                    "tool": "tickets.create", "tool_version": "1",
+                    "tool": "tickets.create", "tool_version": "1", "suspected_twin_of": null,
                 }),
                 "{door:?} {state:?}"
             );

@@ -58,6 +58,12 @@ impl Downstream {
         self.effects().await["total"].as_u64().unwrap()
     }
 
+    /// Waits until it has made its first effect.
+    pub(crate) async fn effect(&self, seconds: u64) {
+        super::eventually("the effect", seconds, async || (self.total().await > 0).then_some(()))
+            .await;
+    }
+
     /// How many effects one key has.
     pub(crate) async fn effects_of(&self, key: &str) -> u64 {
         self.effects().await["by_key"][key].as_u64().unwrap_or(0)

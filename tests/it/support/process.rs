@@ -54,6 +54,11 @@ impl Process {
         matches!(self.0.try_wait(), Ok(None))
     }
 
+    /// How it ended by itself; `None` while it runs, and when a signal ended it.
+    pub(crate) fn exit_code(&mut self) -> Option<i32> {
+        self.0.try_wait().ok().flatten()?.code()
+    }
+
     /// SIGKILL, and wait for its end.
     pub(crate) fn kill(&mut self) {
         self.0.kill().ok();

@@ -13,9 +13,12 @@ fn holding() -> AttemptRule {
 }
 
 fn claim(row: &Operation, twins: Twins, permission: Permission, rule: &AttemptRule) -> Claim {
+    claim_in(row, Around { twins, permission, ..records::alone() }, rule)
+}
+
+fn claim_in(row: &Operation, around: Around, rule: &AttemptRule) -> Claim {
     let key = downstream_key("fresh");
     let claimant = Claimant { owner: "worker-2", alone: true, downstream_key: &|| key.clone() };
-    let around = Around { twins, permission, ..records::alone() };
     decide(row, Recomputed::Valid(&material()), &around, NOW, rule, &claimant)
 }
 
@@ -89,6 +92,34 @@ fn a_released_twin_and_one_that_may_have_been_sent_are_held_behind_nobody() {
     assert_eq!(run.purpose, Purpose::LookUp);
 }
 
+/// Whoever has passed its twins once is never held behind them, whatever becomes of its attempt: so
+/// nobody waits for somebody who waits for it.
+#[test]
+fn who_goes_is_let_go_for_good() {
+    let goes = |record: &Operation| {
+        let twin = record.twin.as_ref().unwrap();
+        (twin.released, twin.held_behind)
+    };
+    let waits = held(OTHER);
+    let run = run_of(claim(&waits, Twins::Free, Permission::Allowed, &holding()));
+    assert_eq!(goes(&run.step.record), (true, None));
+    let step = step_of(claim(&waits, Twins::Free, Permission::NeedsApproval, &holding()));
+    assert_eq!(goes(&step.record), (true, None), "while it waits for a person, too");
+    let step = step_of(claim(&waits, Twins::Behind(THIRD), Permission::Allowed, &holding()));
+    assert_eq!(goes(&step.record), (false, Some(THIRD)));
+}
+
+/// A held one before which somebody of its ordering key is open again waits for that, and not for the
+/// end of its day.
+#[test]
+fn a_held_one_whose_turn_is_over_goes_back_to_the_queue() {
+    let around = Around { predecessor: Predecessor::Unfinished, ..records::alone() };
+    let step = step_of(claim_in(&in_order(held(OTHER)), around, &holding()));
+    assert_eq!((step.record.state, step.record.due_at), (State::Queued, NOW));
+    assert!(step.record.order.is_some_and(|order| order.waiting));
+    assert!(!step.record.twin.is_some_and(|twin| twin.released));
+}
+
 /// The digest is there before the twin that comes next can look for it.
 #[test]
 fn a_first_claim_says_whose_twin_it_is() {
@@ -98,7 +129,7 @@ fn a_first_claim_says_whose_twin_it_is() {
         run.step.record.twin.map(|twin| (twin.digest, twin.held_behind, twin.released))
     };
     let expected = twin_digest("acme", "prod", "tickets.create", &material().digests);
-    assert_eq!(digest(&holding(), &row), Some((expected.clone(), None, false)));
+    assert_eq!(digest(&holding(), &row), Some((expected.clone(), None, true)));
     assert_eq!(digest(&rule(Resend::Never), &row), None);
     // Another key and another version of the same tool: a twin. Another environment: none.
     let other =

@@ -49,6 +49,8 @@ fn what_a_look_up_makes_of_an_unknown_record() {
     let with_job = |alone| Operation { job: job(alone), ..row.clone() };
     check(&with_job(true), Evidence::JobFailed, cache, "FailedPermanent job_failed");
     check(&with_job(false), Evidence::JobFailed, cache, "Unknown no_proof asks in 1");
+    let only_job = LookupRule { by_key: false, by_job: true, ..lookup() };
+    check(&with_job(false), Evidence::JobFailed, only_job, "Unknown no_proof given up");
     check(&with_job(true), absent(), resend, "Unknown no_proof asks in 1");
     check(&with_job(true), Evidence::JobRuns, cache, "Unknown no_proof asks in 1");
 

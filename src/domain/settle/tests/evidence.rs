@@ -307,14 +307,15 @@ fn a_poll_ends_what_is_still_accepted() {
     let open = accepted(false);
     let step = written(check(&open, &poll, Evidence::JobFailed, "Unknown refused_after_unproved"));
     assert_eq!(step.record.first_sent_at, open.first_sent_at);
+    assert_eq!(step.record.job, None, "what is left to ask about is the earlier attempt");
 
     // Given up, and ended after all.
     let unknown = Operation { state: State::Unknown, ..accepted(true) };
     check(&unknown, &poll, found.clone(), "Applied -");
     check(&unknown, &poll, Evidence::JobFailed, "known");
-    // An answer to a claim that is gone proves an effect, and nothing else.
+    // An answer from before the record moved on proves an effect, and nothing else.
     check(&row, &stale(), found, "Applied -");
-    check(&row, &stale(), Evidence::JobFailed, "lost");
+    check(&row, &stale(), Evidence::JobFailed, "known");
 }
 
 /// Only a look-up under its own claim, and only a poll of an accepted one, decides something.

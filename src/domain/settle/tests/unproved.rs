@@ -179,7 +179,7 @@ fn the_same_denials_reject_what_was_never_sent() {
 /// A restore may have marked a record that waits for an approval.
 #[test]
 fn no_answer_of_a_person_calls_an_unproved_send_rejected() {
-    let row = sent_operation(State::AwaitingApproval, MINUTE);
+    let row = Operation { due_at: ahead(HOUR), ..sent_operation(State::AwaitingApproval, MINUTE) };
     for answer in [Answer::Approve, Answer::Deny] {
         let step = verbs::answer(&row, answer, NOW, &person()).unwrap();
         hold(&row, &step, &format!("{answer:?}"));

@@ -1,8 +1,10 @@
+//! A contract version with all that carrying it out takes: the contract, its numbers, its tool.
+
 use std::sync::Arc;
 
-use super::ServedTool;
 use crate::contract_file::CheckedContract;
 use crate::domain::rule::AttemptRule;
+use crate::tool::ServedTool;
 
 /// One contract version that this process carries out.
 #[derive(Debug)]
