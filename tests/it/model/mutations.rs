@@ -9,8 +9,7 @@ use super::runs;
 use super::setup::Setup;
 use super::shell::Shell;
 
-/// Demands that `fault`, planted in the run of `setup`, breaks the rule `property` first of all, or
-/// at the same number of steps as another.
+/// Demands that `fault`, planted in the run of `setup`, breaks the rule `property`.
 fn caught(fault: Fault, setup: Setup, property: &'static str) {
     let name = setup.name;
     let checker = Shell::new(setup, Some(fault))
@@ -65,6 +64,7 @@ caught! {
     a_job_that_fails_after_another_attempt: JobFailureFinal in jobs_dedup breaks FAILED_TRUE;
     an_absence_while_a_job_may_run: JobForgotten in jobs_lookup breaks ONE_JOB;
     not_applied_within_a_time_out: TimeOutForgotten in operators breaks FAILED_TRUE;
+    an_applied_record_taken_back: AppliedUndone in lookup breaks APPLIED_STAYS;
     a_record_left_claimed: LeftClaimed in lookup breaks COMES_TO_AN_END;
 }
 

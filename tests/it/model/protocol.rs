@@ -76,6 +76,8 @@ pub(super) enum Fault {
     JobForgotten,
     /// `resolve --not-applied` leaves out what a request takes that leaves at the last moment.
     TimeOutForgotten,
+    /// Whoever has nothing to tell takes an applied record back.
+    AppliedUndone,
     /// A question that nobody answers leaves the record claimed, without a lease.
     LeftClaimed,
 }
@@ -195,6 +197,9 @@ impl Protocol {
             }
             (Learned::Already(effect), Some(Fault::AlreadyCounts)) => {
                 learned = Learned::Applied(effect.clone());
+            }
+            (Learned::Ambiguous(_), Some(Fault::AppliedUndone)) if row.state == State::Applied => {
+                return scheduled(row, Reason::Ambiguous, now);
             }
             (Learned::Ambiguous(_), Some(Fault::AmbiguousIsNothing)) => {
                 learned = Learned::NotNow { retry_after: None };
