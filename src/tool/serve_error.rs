@@ -27,7 +27,7 @@ pub enum ServeError {
         sections: Vec<Unsupported>,
     },
     /// The effect adds or is irreversible, nothing can find out about it, and not every request waits
-    /// for an approval ([`Contract::kept_manual`]).
+    /// for an approval ([`kept_manual`](crate::domain::contract::Contract::kept_manual)).
     #[error("{tool} {version} is not served: {why}")]
     KeptManual {
         /// The tool.

@@ -177,6 +177,9 @@ async fn what_waits_for_something_else_is_not_swept() {
     tools(&world, &["a"]).await;
     let mut sweeper = sweeper(&world);
     lost(&world, 9, "1 h").await;
+    let twins = "update oncebox.operations set twin_digest = 'd', twin_released = operation_key like '%:2' \
+                 where operation_key like '%:1' or operation_key like '%:2'";
+    assert_eq!(execute(&world, twins).await, 2);
     for change in [
         "update oncebox.operations o set phase = 'held', due_at = now() + interval '1 hour', held_behind = p.operation_id \
          from oncebox.operations p where o.operation_key like '%:1' and p.operation_key like '%:2'",

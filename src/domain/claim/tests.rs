@@ -4,14 +4,14 @@ mod guards;
 mod questions;
 
 use super::*;
-use std::time::Duration;
-use uuid::Uuid;
 use crate::domain::attempt::Denial;
 use crate::domain::permission::Permission;
 use crate::domain::records::{
     self, HOUR, MINUTE, NOW, RESENDS, SECOND, ago, ahead, downstream_key, in_order, lease_until,
     material, operation, other_material, rule, sent_operation,
 };
+use std::time::Duration;
+use uuid::Uuid;
 
 fn claimed_by(row: &Operation, resend: Resend, alone: bool) -> Claim {
     decide_with(row, Recomputed::Valid(&material()), Predecessor::Finished, resend, alone)

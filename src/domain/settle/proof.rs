@@ -53,7 +53,7 @@ pub(in crate::domain) fn settles_nothing(reason: Reason) -> bool {
 }
 
 /// The effect that `learned` proves, if it proves one. *Already done* speaks of us only where an
-/// unproved attempt of ours went before. A transactional tool's effect is proved by [`commit`] alone:
+/// unproved attempt of ours went before. A transactional tool's effect is proved by [`commit`](super::commit) alone:
 /// one whose transaction was rolled back is none, whatever the tool said.
 pub(super) fn proof<'a>(
     ticket: &Ticket,

@@ -5,14 +5,14 @@ mod unproved;
 mod walk;
 
 use super::*;
-use std::time::Duration;
 use crate::domain::attempt::{Ambiguity, Job, Response, Unconfirmed};
-use crate::domain::operation::ProviderJob;
 use crate::domain::attempt::{Denial, Receipt};
+use crate::domain::operation::ProviderJob;
 use crate::domain::operation::Token;
 use crate::domain::records::{
     HOUR, MINUTE, NOW, RESENDS, SECOND, ago, effect, in_order, operation, rule, sent_operation,
 };
+use std::time::Duration;
 
 fn every_learned() -> Vec<Learned> {
     let not_sent = [

@@ -54,6 +54,7 @@ impl Process {
         matches!(self.0.try_wait(), Ok(None))
     }
 
+    #[cfg(feature = "kill_everywhere")]
     /// How it ended by itself; `None` while it runs, and when a signal ended it.
     pub(crate) fn exit_code(&mut self) -> Option<i32> {
         self.0.try_wait().ok().flatten()?.code()
