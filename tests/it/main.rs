@@ -22,8 +22,6 @@ mod kept_manual;
 // Not yet seen green as a whole within the suite's time: `cargo nextest run --features kill_everywhere`.
 #[cfg(feature = "kill_everywhere")]
 mod kill_everywhere;
-// The same: `cargo nextest run --features model`.
-#[cfg(feature = "model")]
 mod model;
 mod permissions;
 mod pooler;

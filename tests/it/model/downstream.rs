@@ -43,8 +43,15 @@ impl Shell {
                 Learned::Unconfirmed(effect, Unconfirmed::Unreachable)
             }
             (Reply::Unconfirmed, _) => return None,
-            (Reply::Unreadable, _) => Learned::Ambiguous(Ambiguity::Unreadable),
-            (Reply::Lost, _) => Learned::Ambiguous(Ambiguity::Broken),
+            (Reply::Unreadable, _) => {
+                world.rows[request.row].over_at(request.until, world.now);
+                Learned::Ambiguous(Ambiguity::Unreadable)
+            }
+            (Reply::Lost, _) => {
+                let over = world.now.after(self.setup.rule.stall_margin).min(request.until);
+                world.rows[request.row].over_at(request.until, over);
+                Learned::Ambiguous(Ambiguity::Broken)
+            }
         };
         world.attempts[at].stage = Stage::Learned(Report::Attempt(learned));
         Some(())
@@ -66,7 +73,8 @@ impl Shell {
         row.seen_at.get_or_insert(now);
         if self.setup.jobs {
             if !known {
-                row.jobs.push(JobFate::Runs);
+                let until = now.after(self.setup.jobs_take());
+                row.jobs.push(JobFate::Runs { until });
             }
             return Learned::Accepted(Job::new(format!("j{}", row.jobs.len() - 1)).unwrap());
         }
@@ -89,7 +97,7 @@ impl Shell {
     pub(super) fn end_job(&self, world: &mut World, number: usize, done: bool) -> Option<()> {
         let now = world.now;
         let row = &mut world.rows[number];
-        let job = row.jobs.iter().position(|fate| *fate == JobFate::Runs)?;
+        let job = row.jobs.iter().position(|fate| fate.runs_at(now))?;
         if done {
             row.jobs[job] = JobFate::Done;
             let receipt = format!("r{number}-j{job}");
@@ -110,6 +118,7 @@ impl Shell {
     ) -> Option<Evidence> {
         let lookup = self.setup.rule.lookup;
         let visible_after = self.setup.visible_after();
+        let works_for = self.setup.jobs_take();
         let (now, acts) = (world.now, world.may_still_act(number));
         let row = &mut world.rows[number];
         let made = row.effects.iter().find(|made| !made.undone).cloned();
@@ -121,7 +130,7 @@ impl Shell {
             (Sight::Truth, Some(made)) => Some(Evidence::Found(effect(&made.receipt))),
             (Sight::Truth, None) => {
                 if !acts {
-                    row.unproved.retain(|until| now < until.after(visible_after));
+                    row.unproved.retain(|until| now < until.after(works_for).after(visible_after));
                 }
                 Some(Evidence::Absent)
             }
@@ -147,7 +156,7 @@ impl Shell {
         };
         let place = job.id.as_str().trim_start_matches('j').parse::<usize>().ok()?;
         Some(match row.jobs.get(place)? {
-            JobFate::Runs => Evidence::JobRuns,
+            JobFate::Runs { .. } => Evidence::JobRuns,
             JobFate::Done => Evidence::Found(effect(&format!("r{number}-j{place}"))),
             JobFate::Failed => Evidence::JobFailed,
         })
@@ -159,5 +168,10 @@ impl Row {
     fn proved_nothing(&mut self, until: Timestamp) {
         let place = self.unproved.iter().position(|open| *open == until);
         place.map(|place| self.unproved.remove(place));
+    }
+
+    /// The request that may have acted until `until` does so until `over` at the latest.
+    pub(super) fn over_at(&mut self, until: Timestamp, over: Timestamp) {
+        self.unproved.iter_mut().filter(|open| **open == until).for_each(|open| *open = over);
     }
 }

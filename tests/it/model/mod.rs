@@ -45,7 +45,7 @@ fn holds(setup: Setup) {
         checker.max_depth(),
         begun.elapsed().as_secs_f64(),
     );
-    for (property, path) in checker.discoveries() {
+    if let Some((property, path)) = checker.discoveries().into_iter().next() {
         let steps = path.into_actions();
         panic!("{name}: not true any more: {property}, after {steps:#?}");
     }
@@ -62,7 +62,7 @@ macro_rules! holds {
 }
 
 holds! {
-    blind, dedup, dedup_deferred, lookup, lookup_frozen, cache, absent_to_people, dedup_lookup, jobs, jobs_dedup, jobs_lookup,
-    already, done_by_another, grants, grants_lookup, policy, approvals, unconfirmed, operators, twins,
-    twins_people,
+    blind, dedup, dedup_deferred, lookup, lookup_frozen, cache, absent_to_people, dedup_lookup,
+    jobs, jobs_dedup, jobs_lookup, already, done_by_another, grants, grants_lookup, policy,
+    approvals, unconfirmed, operators, twins, twins_people,
 }

@@ -37,7 +37,7 @@ impl Model for Shell {
         moves.extend((0..world.wire.len()).map(Move::ServeLate));
         for row in 0..world.rows.len() {
             moves.push(Move::Deliver(row));
-            if world.rows[row].jobs.contains(&JobFate::Runs) {
+            if world.rows[row].jobs.iter().any(|job| job.runs_at(world.now)) {
                 moves.extend([true, false].map(|done| Move::EndJob { row, done }));
             }
             if world.rows[row].record.next_lookup_at.is_some() {
@@ -168,11 +168,16 @@ impl Shell {
             }
             moments.extend(record.lease.as_ref().map(|lease| lease.until));
             moments.extend(record.next_lookup_at);
+            moments.extend(row.jobs.iter().filter_map(|job| match job {
+                JobFate::Runs { until } => Some(*until),
+                JobFate::Done | JobFate::Failed => None,
+            }));
             if record.may_have_been_sent() {
                 let lasts = rule.timeout + rule.stall_margin;
                 let assumed = record.lease.as_ref().map_or(record.updated_at, |lease| lease.until);
                 let over = record.attempts_over_at.unwrap_or(assumed.after(lasts));
-                moments.extend([over, over.after(visible_after).after(rule.margin)]);
+                let work = rule.poll.map(|poll| poll.give_up + rule.margin).unwrap_or_default();
+                moments.extend([over, over.after(work).after(visible_after).after(rule.margin)]);
                 moments.extend(row.effects.iter().map(|made| made.at.after(visible_after)));
             }
         }

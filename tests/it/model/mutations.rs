@@ -9,8 +9,7 @@ use super::runs;
 use super::setup::Setup;
 use super::shell::Shell;
 
-/// Demands that `fault`, planted in the run of `setup`, breaks the rule `property` first of all, or
-/// at the same number of steps as another.
+/// Demands that `fault`, planted in the run of `setup`, breaks the rule `property`.
 fn caught(fault: Fault, setup: Setup, property: &'static str) {
     let name = setup.name;
     let checker = Shell::new(setup, Some(fault))
@@ -45,7 +44,7 @@ caught! {
     a_claim_that_forgets_its_mark: ClaimUnmarked in grants breaks REJECTED_TRUE;
     a_blind_tool_that_is_sent_again: BlindResend in blind breaks NO_BLIND_SEND;
     an_absence_while_an_attempt_is_under_way: AbsenceTooEarly in lookup breaks ONE_EFFECT;
-    an_absence_of_what_cannot_be_seen_yet: InvisibleIsAbsent in lookup breaks ONE_EFFECT;
+    an_absence_of_what_cannot_be_seen_yet: InvisibleIsAbsent in lookup breaks NO_BLIND_SEND;
     an_absence_in_a_cache: CacheBelieved in cache breaks ONE_EFFECT;
     a_refusal_after_an_unproved_attempt: RefusalFinal in dedup breaks FAILED_TRUE;
     a_receipt_from_an_old_owner_that_is_ignored: StaleReceiptIgnored in blind breaks RECEIPT_KEPT;
@@ -63,6 +62,9 @@ caught! {
     an_open_outcome_taken_for_none: AmbiguousIsNothing in blind breaks NO_BLIND_SEND;
     a_gate_that_ignores_the_lease: GateUnchecked in lookup breaks NO_BLIND_SEND;
     a_job_that_fails_after_another_attempt: JobFailureFinal in jobs_dedup breaks FAILED_TRUE;
+    an_absence_while_a_job_may_run: JobForgotten in jobs_lookup breaks ONE_JOB;
+    not_applied_within_a_time_out: TimeOutForgotten in operators breaks FAILED_TRUE;
+    an_applied_record_taken_back: AppliedUndone in lookup breaks APPLIED_STAYS;
     a_record_left_claimed: LeftClaimed in lookup breaks COMES_TO_AN_END;
 }
 

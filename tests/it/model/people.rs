@@ -94,7 +94,7 @@ impl Shell {
             Verb::Reopen => self.protocol.reopen(&record, now, &by),
             Verb::Release => verbs::release(&record, now, &by),
             Verb::Resolve(told) => {
-                let finding = told.finding(&world.rows[number])?;
+                let finding = told.finding(&world.rows[number], now)?;
                 self.protocol.resolve(&record, &finding, now, &by)
             }
             Verb::Approve => verbs::answer(&record, Answer::Approve, now, &by),

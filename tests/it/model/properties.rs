@@ -2,15 +2,16 @@
 
 use stateright::Property;
 
+use oncebox::domain::claim::{Purpose, Twins};
 use oncebox::domain::lifecycle::State;
 use oncebox::domain::reason::Reason;
 
 use super::same::hash_of;
 use super::shell::Shell;
-use super::world::{Act, Budget, Move, Reply, Row, Rule, Sight, Stage, World};
+use super::world::{Act, Budget, JobFate, Move, Reply, Row, Rule, Sight, Stage, World};
 
 pub(super) const ONE_EFFECT: &str = "one effect an operation";
-pub(super) const ONE_JOB: &str = "one provider's job an operation";
+pub(super) const ONE_JOB: &str = "one job that runs or made its effect";
 pub(super) const ONE_OF_TWINS: &str = "one effect of twins, unless a person let the other go";
 pub(super) const NO_BLIND_SEND: &str = "no second send without proof";
 pub(super) const APPLIED_TRUE: &str = "applied has its effect";
@@ -30,7 +31,8 @@ pub(super) fn all() -> Vec<Property<Shell>> {
             world.rows.iter().all(|row| row.effects.len() <= 1)
         }),
         Property::always(ONE_JOB, |_, world: &World| {
-            world.rows.iter().all(|row| row.jobs.len() <= 1)
+            let counts = |job: &&JobFate| **job == JobFate::Done || job.runs_at(world.now);
+            world.rows.iter().all(|row| row.jobs.iter().filter(counts).count() <= 1)
         }),
         Property::always(ONE_OF_TWINS, |_, world: &World| {
             let standing: usize = world.rows.iter().map(|row| row.standing().count()).sum();
@@ -136,7 +138,7 @@ impl Shell {
     }
 
     fn has_to_ask(&self, world: &World) -> bool {
-        world.attempts[0].purpose != oncebox::domain::claim::Purpose::Send
+        world.attempts[0].purpose != Purpose::Send
     }
 
     fn has_to_be_marked(&self, world: &World) -> bool {
@@ -148,21 +150,14 @@ impl Shell {
     fn is_published(&self, world: &World, number: usize) -> bool {
         let record = &world.rows[number].record;
         let due = record.due_at <= world.now;
-        let twin_ended = || {
-            let behind = record.twin.as_ref().and_then(|twin| twin.held_behind);
-            let waits = |row: &Row| {
-                let open = row.state().is_pending() || row.state() == State::Unknown;
-                behind == Some(row.record.id) && open
-            };
-            !world.rows.iter().any(waits)
-        };
+        let may_go = || !matches!(self.twins(world, number), Some(Twins::Behind(_)));
         match record.state {
             State::Queued | State::RetryScheduled => due && record.lease.is_none(),
             State::Claimed | State::Sent => {
                 record.lease.as_ref().is_some_and(|lease| lease.until <= world.now)
             }
             State::AwaitingApproval | State::Accepted => due,
-            State::Held => due || twin_ended(),
+            State::Held => due || may_go(),
             State::Parked
             | State::Applied
             | State::Rejected

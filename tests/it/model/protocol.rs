@@ -72,6 +72,12 @@ pub(super) enum Fault {
     GateUnchecked,
     /// A job that fails proves that nothing was done, whatever went before it.
     JobFailureFinal,
+    /// An absence counts although a lost answer may have begun a job.
+    JobForgotten,
+    /// `resolve --not-applied` leaves out what a request takes that leaves at the last moment.
+    TimeOutForgotten,
+    /// Whoever has nothing to tell takes an applied record back.
+    AppliedUndone,
     /// A question that nobody answers leaves the record claimed, without a lease.
     LeftClaimed,
 }
@@ -192,6 +198,9 @@ impl Protocol {
             (Learned::Already(effect), Some(Fault::AlreadyCounts)) => {
                 learned = Learned::Applied(effect.clone());
             }
+            (Learned::Ambiguous(_), Some(Fault::AppliedUndone)) if row.state == State::Applied => {
+                return scheduled(row, Reason::Ambiguous, now);
+            }
             (Learned::Ambiguous(_), Some(Fault::AmbiguousIsNothing)) => {
                 learned = Learned::NotNow { retry_after: None };
             }
@@ -208,15 +217,16 @@ impl Protocol {
         evidence: &Evidence,
         now: Timestamp,
     ) -> Settle {
-        let mut row = row.clone();
+        let (mut row, mut rule) = (row.clone(), self.rule());
         match (evidence, self.fault) {
             (Evidence::Absent, Some(Fault::AbsenceTooEarly)) => row.attempts_over_at = Some(START),
+            (Evidence::Absent, Some(Fault::JobForgotten)) => rule.poll = None,
             (Evidence::JobFailed, Some(Fault::JobFailureFinal)) => {
                 row.job.iter_mut().for_each(|job| job.alone = true);
             }
             (_, _) => {}
         }
-        let settled = settle::answered(&row, ticket, purpose, evidence, now, &self.rule(), JITTER);
+        let settled = settle::answered(&row, ticket, purpose, evidence, now, &rule, JITTER);
         let silent = matches!(evidence, Evidence::CannotTell(_)) && row.token == ticket.token;
         match self.fault {
             Some(Fault::SecondJob) if silent && row.state == State::Accepted => {
@@ -258,7 +268,9 @@ impl Protocol {
     ) -> Result<Step, &'static str> {
         let early = self.is(Fault::NotAppliedAtOnce);
         let judged_at = if early { now.after(ticks(1000)) } else { now };
-        let lasts = self.rule.stall_margin + self.rule.timeout;
+        let forgotten = self.is(Fault::TimeOutForgotten);
+        let timeout = if forgotten { ticks(0) } else { self.rule.timeout };
+        let lasts = self.rule.stall_margin + timeout;
         verbs::resolve(row, finding, lasts, judged_at, by)
     }
 

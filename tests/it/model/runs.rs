@@ -40,7 +40,7 @@ pub(super) fn dedup_deferred() -> Setup {
 
 /// Only a look-up says whether the effect is there.
 pub(super) fn lookup() -> Setup {
-    let budget = Budget { blanks: 1, ..CRASH };
+    let budget = Budget { blanks: 1, ..LATE };
     let must_reach = &[State::Applied, State::Unknown, State::FailedPermanent];
     let setup = Setup { budget, must_reach, ..Setup::new("look-up", Service::Blind) };
     setup.with_lookup(true, AbsentRule::Resend)
@@ -64,7 +64,8 @@ pub(super) fn cache() -> Setup {
 pub(super) fn absent_to_people() -> Setup {
     let budget = Budget { verbs: 2, ..LATE };
     let must_reach = &[State::Applied, State::Unknown, State::FailedPermanent];
-    let setup = Setup { budget, must_reach, ..Setup::new("absent to people", Service::Blind) };
+    let setup =
+        Setup { jumps: true, budget, must_reach, ..Setup::new("absent to people", Service::Blind) };
     setup.with_lookup(true, AbsentRule::Operator)
 }
 
@@ -94,7 +95,7 @@ pub(super) fn jobs_dedup() -> Setup {
 pub(super) fn jobs_lookup() -> Setup {
     let setup = Setup::new("jobs, look-up", Service::Blind);
     let must_reach = &[State::Accepted, State::Applied, State::Unknown];
-    let setup = Setup { budget: LATE, must_reach, ..setup }.with_jobs();
+    let setup = Setup { jumps: true, budget: LATE, must_reach, ..setup }.with_jobs();
     setup.with_lookup(true, AbsentRule::Resend)
 }
 
@@ -149,7 +150,7 @@ pub(super) fn approvals() -> Setup {
 
 /// The effect is proved, and its postcondition cannot be asked at once.
 pub(super) fn unconfirmed() -> Setup {
-    let budget = Budget { unconfirmed: 1, blanks: 1, ..LATE };
+    let budget = Budget { unconfirmed: 1, blanks: 1, ..Budget::NONE };
     let must_reach = &[State::Applied, State::Unknown];
     let setup = Setup { budget, must_reach, ..Setup::new("unconfirmed", REMEMBERS) };
     setup.with_lookup(true, AbsentRule::Resend)

@@ -13,7 +13,7 @@ use oncebox::domain::lifecycle::State;
 use oncebox::domain::operation::{Timestamp, Token};
 use oncebox::domain::permission::ApprovalState;
 
-use super::world::{Attempt, Inquiry, Request, Row, Stage, TICK, World};
+use super::world::{Attempt, Inquiry, JobFate, Request, Row, Stage, TICK, World};
 
 /// Longer than every wait but a twin's, in ticks.
 const FAR_AHEAD: i64 = 60;
@@ -68,6 +68,13 @@ impl Hash for World {
         for row in &self.rows {
             self.row(row, hasher);
         }
+        // Who of twins is older, and what came about while another waited.
+        for row in self.rows.iter().filter(|_| self.rows.len() > 1) {
+            for other in &self.rows {
+                let opened_at = other.record.opened_at;
+                (row.record.opened_at > opened_at, row.record.updated_at > opened_at).hash(hasher);
+            }
+        }
         // Workers are alike: which of two remembers what makes no difference.
         let mut attempts: Vec<u64> = self.attempts.iter().map(|a| self.attempt(a)).collect();
         attempts.sort_unstable();
@@ -79,7 +86,7 @@ impl Hash for World {
             (row, self.since(*row).time(*asked_at, ASKED_AGO)).hash(hasher);
             format!("{evidence:?}").hash(hasher);
         }
-        (self.granted, self.goes, self.left, self.broken).hash(hasher);
+        (self.granted, self.left, self.broken).hash(hasher);
         self.approval.map(|state| std::mem::discriminant(&state)).hash(hasher);
         if let Some(ApprovalState::Approved { expires_at }) = self.approval {
             self.since(0).time(expires_at, 1).hash(hasher);
@@ -126,7 +133,13 @@ impl World {
         for made in &row.effects {
             (&made.receipt, &made.key, since.time(made.at, OVER_AGO), made.undone).hash(hasher);
         }
-        (&row.jobs, row.seen_at.is_some(), row.told, row.released).hash(hasher);
+        for job in &row.jobs {
+            std::mem::discriminant(job).hash(hasher);
+            if let JobFate::Runs { until } = job {
+                since.time(*until, 0).hash(hasher);
+            }
+        }
+        (row.seen_at.is_some(), row.told, row.released).hash(hasher);
         if self.forgets {
             since.maybe(row.seen_at, WINDOW_AGO).hash(hasher);
             since.maybe(record.key_first_used_at, WINDOW_AGO).hash(hasher);

@@ -122,7 +122,6 @@ impl Setup {
             inquiry: None,
             granted: true,
             approval: None,
-            goes: None,
             left: self.budget,
             forgets: matches!(self.service, Service::Remembers(_)),
             broken: None,
@@ -132,6 +131,11 @@ impl Setup {
     /// How long an effect may be invisible.
     pub(super) fn visible_after(&self) -> Duration {
         self.rule.lookup.map(|lookup| lookup.visible_after).unwrap_or_default()
+    }
+
+    /// How long a provider's job may run.
+    pub(super) fn jobs_take(&self) -> Duration {
+        self.rule.poll.map(|poll| poll.give_up).unwrap_or_default()
     }
 
     /// Whether a request that may arrive until `until` under a key first seen at `first` is recognised.

@@ -13,6 +13,7 @@ use oncebox::domain::evidence::Evidence;
 use oncebox::domain::lifecycle::State;
 use oncebox::domain::operation::{DownstreamKey, Operation, Timestamp};
 use oncebox::domain::permission::{ApprovalState, Permission, permission};
+use oncebox::domain::reason::Reason;
 use oncebox::domain::settle::Settle;
 use oncebox::domain::step::Step;
 
@@ -81,9 +82,6 @@ impl Shell {
         let key = format!("k{number}-{}", record.token.0);
         let downstream_key = || DownstreamKey { key: key.clone(), secret_id: "s".to_owned() };
         let claimant = Claimant { owner: "w", alone: true, downstream_key: &downstream_key };
-        if twins == Some(Twins::Free) {
-            world.goes = Some(number);
-        }
         let run = match self.protocol.claim(&record, &around, world.now, &claimant) {
             Claim::Leave(_) | Claim::Alone => return None,
             Claim::Write(step) => {
@@ -122,32 +120,35 @@ impl Shell {
         permission(asks_grant.then_some(world.granted), approval, world.now, margin)
     }
 
-    /// What table `twins` and the records say: `store::twins`. `None`: nobody asks.
-    fn twins(&self, world: &World, number: usize) -> Option<Twins> {
+    /// What the records say of its twins: `store::twins`. `None`: nobody asks. The digest's row is a
+    /// lock, held to the commit; a transaction is one step here.
+    pub(super) fn twins(&self, world: &World, number: usize) -> Option<Twins> {
         let within = self.setup.rule.twins?;
         let record = &world.rows[number].record;
-        let released = record.twin.as_ref().is_some_and(|twin| twin.released);
-        if released || record.may_have_been_sent() || record.leased_at(world.now) {
+        let released = |record: &Operation| record.twin.as_ref().is_some_and(|twin| twin.released);
+        if released(record) || record.may_have_been_sent() || record.leased_at(world.now) {
             return None;
         }
-        let behind = record.twin.as_ref().and_then(|twin| twin.held_behind);
-        let open = |other: &Operation| other.state.is_pending() || other.state == State::Unknown;
         let others = || {
             let known = |(at, other): &(usize, &Operation)| *at != number && other.twin.is_some();
             world.rows.iter().map(|row| &*row.record).enumerate().filter(known)
         };
-        let applied = others().find(|(at, other)| {
-            let recent = other.updated_at > world.now.before(within);
-            other.state == State::Applied && (recent || behind == Some(id(*at)))
+        let open = |other: &Operation| other.state.is_pending() || other.state == State::Unknown;
+        let applied = others().find(|(_, other)| {
+            let undone = other.reason == Some(Reason::Compensated);
+            let came_about =
+                other.state == State::Applied || (other.state == State::FailedPermanent && undone);
+            let meanwhile = record.state == State::Held && other.updated_at > record.opened_at;
+            let recent = other.updated_at > world.now.before(within) && !undone;
+            came_about && (meanwhile || recent)
         });
-        let goes = world.goes == Some(number);
-        let holder = others().find(|(at, other)| world.goes == Some(*at) && open(other));
-        let older = others().find(|(at, other)| {
-            let waits = other.state == State::Queued && world.now < other.due_at;
-            let first = (other.opened_at, *at) < (record.opened_at, number);
-            !goes && open(other) && first && !waits
+        let goes = others().find(|(_, other)| open(other) && released(other));
+        let waits = others().find(|(at, other)| {
+            let older = (other.opened_at, *at) < (record.opened_at, number);
+            let comes = !(other.state == State::Queued && world.now < other.due_at);
+            open(other) && !released(other) && older && comes
         });
-        Some(match (applied, holder.or(older)) {
+        Some(match (applied, goes.or(waits)) {
             (Some((at, _)), _) => Twins::Applied(id(at)),
             (None, Some((at, _))) => Twins::Behind(id(at)),
             (None, None) => Twins::Free,
@@ -245,8 +246,7 @@ impl Shell {
     pub(super) fn give_up(&self, world: &mut World, at: usize) {
         let Stage::Waiting(mut request) = world.attempts[at].stage.clone() else { return };
         let until = request.until.min(world.now.after(self.setup.rule.stall_margin));
-        let unproved = &mut world.rows[request.row].unproved;
-        unproved.iter_mut().filter(|open| **open == request.until).for_each(|open| *open = until);
+        world.rows[request.row].over_at(request.until, until);
         request.until = until;
         if world.now < until {
             world.wire.push(request);

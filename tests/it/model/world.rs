@@ -35,8 +35,6 @@ pub(super) struct World {
     pub(super) inquiry: Option<Inquiry>,
     pub(super) granted: bool,
     pub(super) approval: Option<ApprovalState>,
-    /// Table `twins`: who goes.
-    pub(super) goes: Option<usize>,
     pub(super) left: Budget,
     /// The downstream forgets keys, so that it matters when it first saw one.
     pub(super) forgets: bool,
@@ -73,9 +71,21 @@ pub(super) struct Made {
 /// How a provider's job stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum JobFate {
-    Runs,
+    /// It ends before then, or makes no effect any more: the contract says how long jobs take.
+    Runs {
+        until: Timestamp,
+    },
     Done,
     Failed,
+}
+
+impl JobFate {
+    pub(super) fn runs_at(self, now: Timestamp) -> bool {
+        match self {
+            Self::Runs { until } => now < until,
+            Self::Done | Self::Failed => false,
+        }
+    }
 }
 
 /// A request whose first byte has left.
@@ -315,13 +325,13 @@ impl World {
         };
         self.wire.iter().any(live)
             || self.attempts.iter().any(owner)
-            || self.rows[row].jobs.contains(&JobFate::Runs)
+            || self.rows[row].jobs.iter().any(|job| job.runs_at(self.now))
     }
 }
 
 /// The findings that verbs take.
 impl Told {
-    pub(super) fn finding(self, row: &Row) -> Option<Finding> {
+    pub(super) fn finding(self, row: &Row, now: Timestamp) -> Option<Finding> {
         let first = row.standing().next();
         match self {
             Self::Applied => {
@@ -329,7 +339,7 @@ impl Told {
                 Some(Finding::Applied(receipt))
             }
             Self::NotApplied => {
-                let ended = row.effects.is_empty() && !row.jobs.contains(&JobFate::Runs);
+                let ended = row.effects.is_empty() && !row.jobs.iter().any(|job| job.runs_at(now));
                 ended.then_some(Finding::NotApplied)
             }
             Self::Compensated => (!row.effects.is_empty()).then_some(Finding::Compensated),
