@@ -25,7 +25,6 @@ const LONG_FILES: &[(&str, &str)] = &[
     ("src/domain/settle/tests.rs", "every case of one decision"),
     ("src/domain/settle/tests/walk.rs", "one life: its moves, its world and what must hold"),
     ("src/domain/trace_review/tests.rs", "every flag, with a trace that raises it"),
-    ("src/domain/verbs/tests.rs", "every verb in every state"),
 ];
 
 /// Lines outside `src/store` that name sqlx: types of the caller's own transaction, no statement.
